@@ -1,0 +1,206 @@
+"""The record of a decision: complete enough to explain it, to argue with it and to replay it.
+
+Reasons are enums with typed detail. No text is made here: `explain.py` alone turns a record into words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from dispatcher.core.ids import ClusterName, DecisionId, FlavorName, QueueName, WorkloadUid
+
+
+class Reason(StrEnum):
+    """Why a cluster was rejected. Stable codes: they are in records, metrics and the API."""
+
+    NOT_LISTED = "not-listed"
+    NOT_IN_BLUEPRINT = "not-in-blueprint"
+    MULTIKUEUE_INACTIVE = "multikueue-inactive"
+    TERMINATING = "terminating"
+    STALE = "stale"
+    BLIND = "blind"
+    NAMESPACE_MISSING = "namespace-missing"
+    LOCAL_QUEUE_MISSING = "local-queue-missing"
+    QUEUE_MISSING = "queue-missing"
+    QUEUE_INACTIVE = "queue-inactive"
+    QUEUE_STOPPED = "queue-stopped"
+    NAME_TAKEN = "name-taken"
+    NOT_IN_ANNOTATION = "not-in-annotation"
+    NO_SUCH_PRODUCT = "no-such-product"
+    UNKNOWN_PRODUCT = "unknown-product"
+    LABEL_MISMATCH = "label-mismatch"
+    TAINT = "taint"
+    QUOTA = "quota"
+    NODES = "nodes"
+    HELD = "held"
+    NEVER_FITS = "never-fits"
+    NODES_UNAVAILABLE = "nodes-unavailable"
+    RESIDENCY = "residency"
+    RESIDENCY_INDETERMINATE = "residency-indeterminate"
+    MAX_COST = "max-cost"
+    PRICE_UNKNOWN = "price-unknown"
+    PRICE_OLD = "price-old"
+    DATA_SIZE_UNKNOWN = "data-size-unknown"
+    EGRESS_UNKNOWN = "egress-unknown"
+    ALREADY_NOMINATED = "already-nominated"
+    EVICTED_HERE = "evicted-here"
+
+
+class Resolver(StrEnum):
+    """Who or what can lift a rejection."""
+
+    WAIT = "wait"
+    BURST = "burst"
+    MOVE = "move"
+    OWNER = "owner"
+    OPERATOR = "operator"
+    NOBODY = "nobody"
+
+
+class Fit(StrEnum):
+    """How a request fits a cluster. Order of preference is the order here; UNKNOWN never outranks a fit."""
+
+    NOW = "now"
+    BY_PREEMPTION = "by-preemption"
+    WHEN_OTHERS_LEAVE = "when-others-leave"
+    NEVER = "never"
+    UNKNOWN = "unknown"
+
+
+class TermKind(StrEnum):
+    RUN = "run"
+    DATA_IN = "data-in"
+    WAITING = "waiting"
+    STRANDED = "stranded"
+
+
+class Basis(StrEnum):
+    """Where an estimate comes from, best first."""
+
+    DECLARED = "declared"
+    HISTORY = "history"
+    CLASS_DEFAULT = "class-default"
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Typed detail of a rejection: which thing, what was needed, what was there. Unused fields stay None.
+
+    `subject` names the thing judged (a pod set, a data set, a queue, a key), `resource` and `flavor` narrow it;
+    `needed` / `found` are amounts in the resource's unit or micro-USD; `expected` / `seen` are the two values that
+    disagree; `line` is the blueprint line (file:line:column) that decides; `since` is when it became so.
+    """
+
+    subject: str = ""
+    resource: str | None = None
+    flavor: FlavorName | None = None
+    needed: int | None = None
+    found: int | None = None
+    largest_node_free: int | None = None
+    expected: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+    holder: str | None = None
+    line: str | None = None
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    reason: Reason
+    resolver: Resolver
+    detail: Detail = Detail()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a term's bill: what, how many of which unit, at which unit price, from which source."""
+
+    what: str
+    quantity: int
+    unit: str
+    unit_price_usd_micro: int
+    amount_usd_micro: int
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One amount of expected money. `amount_usd_micro` None = unknown, and `unknown` says why."""
+
+    kind: TermKind
+    amount_usd_micro: int | None
+    bill: tuple[Line, ...] = ()
+    unknown: Rejection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Which flavor a pod set would take, and on how many nodes its pods would lie."""
+
+    pod_set: str
+    flavor: FlavorName
+    pods: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One cluster in one decision. `total_usd_micro` None = it cannot be priced. Candidates keep all rejections."""
+
+    cluster: ClusterName
+    fit: Fit
+    rejections: tuple[Rejection, ...]
+    terms: tuple[Term, ...]
+    total_usd_micro: int | None
+    queue: QueueName | None
+    placements: tuple[Placement, ...]
+    observed_at: datetime | None
+    view_digest: str
+
+    @property
+    def eligible(self) -> bool:
+        return not self.rejections and self.total_usd_micro is not None
+
+
+class Outcome(StrEnum):
+    NOMINATE = "nominate"
+    ADD = "add"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The run time used, and where it comes from."""
+
+    duration_s: int
+    basis: Basis
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided for one workload at one instant. Same inputs, same bytes; `id` is derived from content."""
+
+    id: DecisionId
+    workload: WorkloadUid
+    key: str
+    job_kind: str
+    job_name: str
+    attempt: int
+    decided_at: datetime
+    waiting_since: datetime
+    outcome: Outcome
+    chosen: ClusterName | None
+    already_nominated: tuple[ClusterName, ...]
+    workload_class: str
+    estimate: Estimate
+    candidates: tuple[Candidate, ...]
+    request_digest: str
+    snapshot_digest: str
+    policy_digest: str
+    resource_version: str
+    code_version: str
+
+    def candidate(self, name: ClusterName) -> Candidate | None:
+        return next((c for c in self.candidates if c.cluster == name), None)

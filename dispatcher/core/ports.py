@@ -1,0 +1,141 @@
+"""What the core's shell asks of the world. Connectors implement these; loops and web know nothing else of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from dispatcher.core.decision import Decision
+from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
+from dispatcher.core.snapshot import Hold, HubView, WorkerView
+
+Wake = Callable[[], None]
+"""Called by a port when what it sees has changed. It only wakes the loops; views carry the truth."""
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """The current instant, aware, in UTC."""
+
+    def monotonic_s(self) -> float:
+        """Seconds that never jump, for silence limits and backoff."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """One write of `status.nominatedClusterNames`, valid only against `resource_version`."""
+
+    uid: WorkloadUid
+    namespace: str
+    name: str
+    resource_version: str
+    clusters: tuple[ClusterName, ...]
+
+
+class EventType(StrEnum):
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An Event on a hub Workload (`kubectl describe workload` shows it). `reason` is UpperCamelCase."""
+
+    uid: WorkloadUid
+    namespace: str
+    name: str
+    type: EventType
+    reason: str
+    message: str
+
+
+class HubPort(Protocol):
+    async def check_ready(self) -> None:
+        """Look whether this hub can be dispatched for: reachable, API served, clearing policy installed.
+
+        Raises:
+            Fatal: the hub must be changed first; `fix` says how.
+            Transient: the hub cannot be reached now.
+        """
+
+    async def run(self, wake: Wake) -> None:
+        """Keep the view current until cancelled; survives disconnects by itself, never returns."""
+
+    def view(self) -> HubView:
+        """The newest immutable view; cheap."""
+
+    async def nominate(self, nomination: Nomination) -> str:
+        """Write the list, guarded by resourceVersion. Returns the new resourceVersion.
+
+        Raises:
+            Conflict: the Workload is newer (409/422) or gone (404); decide again.
+            Transient: could not be written now; the outcome may be unknown, the next view tells.
+            Refused: the hub forbids it (403, 415 ...).
+        """
+
+    async def notify(self, notice: Notice) -> None:
+        """Create or repeat an Event. Raises Transient or Refused; losing one is not an error of the dispatch."""
+
+
+class WorkerPort(Protocol):
+    @property
+    def name(self) -> ClusterName: ...
+
+    async def run(self, wake: Wake) -> None:
+        """Keep the view current until cancelled; survives disconnects by itself, never returns."""
+
+    def view(self) -> WorkerView: ...
+
+
+class IntentState(StrEnum):
+    """Life of a nomination: stored before the write, closed when its effect (or failure) has been seen."""
+
+    PLANNED = "planned"
+    WRITTEN = "written"
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A nomination that we mean to write. `key` is the decision id, so a repeat is the same intent."""
+
+    decision: DecisionId
+    workload: WorkloadUid
+    clusters: tuple[ClusterName, ...]
+    state: IntentState
+    made_at: datetime
+
+
+class Store(Protocol):
+    """Durable memory. Every method is one transaction with a deadline; none calls the network inside it.
+
+    Raises Transient when the store cannot be written (full, locked, gone): then no new commitment is made.
+    """
+
+    async def commit(self, decision: Decision, hold: Hold | None, intent: Intent | None) -> None:
+        """Record a decision with its hold and intent in one transaction; repeating it changes nothing."""
+
+    async def mark(self, decision: DecisionId, state: IntentState, now: datetime) -> None:
+        """Move an intent on. An ABANDONED intent drops the holds of its decision as well."""
+
+    async def release(self, workload: WorkloadUid, now: datetime) -> None:
+        """Drop all holds of a workload."""
+
+    async def holds(self) -> Sequence[Hold]: ...
+
+    async def intents(self, state: IntentState) -> Sequence[Intent]: ...
+
+    async def decision(self, decision: DecisionId) -> Decision | None: ...
+
+    async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
+        """Newest first. `workload_key` is namespace/name of the Workload, or of its job."""
+
+    async def recent(self, limit: int = 50) -> Sequence[Decision]:
+        """Newest first, over all workloads."""
+
+    async def close(self) -> None: ...

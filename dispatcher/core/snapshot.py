@@ -1,0 +1,263 @@
+"""What a decision sees: immutable views of the hub and of every worker, each with its age.
+
+Views are made by connectors (real or embedded) and never changed. Mappings are built in sorted key order, so that
+iteration, and with it every decision, is deterministic.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+
+from dispatcher.core.ids import ClusterName, DecisionId, FlavorName, QueueName, WorkloadUid
+from dispatcher.core.resources import Resources
+from dispatcher.core.workload import HubWorkload, OwnerMeta
+
+NO_MAPPING: Mapping[str, object] = MappingProxyType({})
+MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
+
+
+class StopPolicy(StrEnum):
+    NONE = "None"
+    HOLD = "Hold"
+    HOLD_AND_DRAIN = "HoldAndDrain"
+
+
+# --- hub ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An AdmissionCheck of the hub; `config` names the MultiKueueConfig when the controller is MultiKueue's."""
+
+    name: str
+    controller: str
+    active: bool
+    config: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MultiKueueClusterView:
+    name: ClusterName
+    active: bool
+    reason: str = ""
+    message: str = ""
+    deleting: bool = False
+    secret: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HubQueue:
+    name: QueueName
+    active: bool
+    stop_policy: StopPolicy = StopPolicy.NONE
+    checks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalQueueView:
+    namespace: str
+    name: str
+    cluster_queue: QueueName
+    active: bool = True
+    stop_policy: StopPolicy = StopPolicy.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class HubView:
+    """The hub as last seen. `synced` is False until every list has been read once since start or reconnect."""
+
+    synced: bool
+    observed_at: datetime | None
+    workloads: Mapping[WorkloadUid, HubWorkload] = field(default_factory=dict)
+    owners: Mapping[str, OwnerMeta] = field(default_factory=dict)
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    configs: Mapping[str, tuple[ClusterName, ...]] = field(default_factory=dict)
+    clusters: Mapping[ClusterName, MultiKueueClusterView] = field(default_factory=dict)
+    queues: Mapping[QueueName, HubQueue] = field(default_factory=dict)
+    local_queues: Mapping[tuple[str, str], LocalQueueView] = field(default_factory=dict)
+    error: str | None = None
+
+
+# --- workers -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorView:
+    """A worker's ResourceFlavor: the node labels it stands for and the taints it carries."""
+
+    name: FlavorName
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()
+    tolerations: tuple[tuple[str, str, str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Quota of one resource in one flavor of a ClusterQueue or Cohort. Limits None = not limited."""
+
+    flavor: FlavorName
+    resource: str
+    nominal: int
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+    reserved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceGroup:
+    """Resources that are assigned together: all of them take the same flavor, tried in this order."""
+
+    resources: tuple[str, ...]
+    flavors: tuple[FlavorName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueueView:
+    name: QueueName
+    active: bool
+    stop_policy: StopPolicy = StopPolicy.NONE
+    cohort: str | None = None
+    groups: tuple[ResourceGroup, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    preempts_lower_priority: bool = False
+    reclaims_within_cohort: bool = False
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CohortView:
+    name: str
+    parent: str | None = None
+    quotas: tuple[Quota, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node: what it can give and what bound, unfinished pods ask of it. `pods` is a resource like any other."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    allocatable: Resources
+    requested: Resources = Resources()
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    schedulable: bool = True
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCopy:
+    """A Workload on a worker: one of ours (origin label) or local work. `bound_pods` counts pods on nodes, per job."""
+
+    uid: str
+    namespace: str
+    name: str
+    ours: bool
+    local_queue: str = ""
+    cluster_queue: QueueName | None = None
+    priority: int = 0
+    quota_reserved_at: datetime | None = None
+    quota_message: str = ""
+    admitted_at: datetime | None = None
+    evicted_at: datetime | None = None
+    evicted_reason: str = ""
+    finished: bool = False
+    active: bool = True
+    pod_sets: tuple[tuple[str, int, Resources, FlavorName | None], ...] = ()
+    bound_pods: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """A worker as last seen. `observed_at` is the age of its quietest watch: all parts are at least that fresh."""
+
+    cluster: ClusterName
+    synced: bool
+    observed_at: datetime | None
+    generation: int = 0
+    error: str | None = None
+    namespaces: tuple[str, ...] = ()
+    local_queues: Mapping[tuple[str, str], LocalQueueView] = field(default_factory=dict)
+    queues: Mapping[QueueName, ClusterQueueView] = field(default_factory=dict)
+    cohorts: Mapping[str, CohortView] = field(default_factory=dict)
+    flavors: Mapping[FlavorName, FlavorView] = field(default_factory=dict)
+    nodes: tuple[NodeView, ...] = ()
+    copies: Mapping[tuple[str, str], WorkerCopy] = field(default_factory=dict)
+
+
+class Link(StrEnum):
+    """How well we see a worker. Only CONNECTED may be nominated."""
+
+    CONNECTED = "connected"
+    STALE = "stale"
+    BLIND = "blind"
+
+
+def link_of(view: WorkerView | None, silence_limit_s: int, now: datetime) -> Link:
+    """BLIND: never fully listed since start or reconnect. STALE: its watches have been silent beyond the limit."""
+    if view is None or not view.synced or view.observed_at is None:
+        return Link.BLIND
+    if (now - view.observed_at).total_seconds() > silence_limit_s:
+        return Link.STALE
+    return Link.CONNECTED
+
+
+# --- holds and the whole -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Capacity promised to a workload by a decision and not yet visible as the worker's own reservation.
+
+    `usage` has one entry per pod set: (pod set name, count, resources of one pod, flavor).
+    """
+
+    workload: WorkloadUid
+    workload_key: str
+    cluster: ClusterName
+    queue: QueueName
+    decision: DecisionId
+    usage: tuple[tuple[str, int, Resources, FlavorName], ...]
+    made_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """One candidate cluster as a decision sees it; `worker` is None when nothing has ever been read from it."""
+
+    name: ClusterName
+    link: Link
+    multikueue: MultiKueueClusterView | None
+    worker: WorkerView | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything outside the request and the policy that a decision may depend on. Clusters are sorted by name."""
+
+    clusters: tuple[ClusterSnapshot, ...]
+    holds: tuple[Hold, ...] = ()
+
+    def cluster(self, name: ClusterName) -> ClusterSnapshot | None:
+        return next((c for c in self.clusters if c.name == name), None)
+
+    def with_hold(self, hold: Hold) -> Snapshot:
+        return Snapshot(self.clusters, (*self.holds, hold))
+
+
+def digest_of(value: object) -> str:
+    """A short content digest of a frozen value (dataclasses, tuples, sorted mappings): same content, same digest."""
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]

@@ -1,0 +1,185 @@
+"""What asks for capacity: a hub Workload as projected at decode, and the request that a decision sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from dispatcher.core.ids import ClusterName, DataSetName, QueueName, StoreName, WorkloadUid
+from dispatcher.core.resources import Resources
+
+
+class WorkloadClass(StrEnum):
+    TRAINING = "training"
+    REINFORCEMENT_LEARNING = "reinforcement-learning"
+    SIMULATION = "simulation"
+    DATA_PROCESSING = "data-processing"
+    EVALUATION = "evaluation"
+    INFERENCE = "inference"
+    INTERACTIVE = "interactive"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One node selector or required affinity expression: key operator values (In, NotIn, Exists, DoesNotExist, Gt, Lt)."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A pod's toleration; empty key with Exists tolerates everything, as in the core API."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """`count` equal pods. `terms` are the required node affinity terms: any one must hold; each is an AND of requirements.
+
+    `selector` (nodeSelector) must hold as well. `per_pod` is requests, limits standing in where requests are absent.
+    """
+
+    name: str
+    count: int
+    per_pod: Resources
+    selector: tuple[Requirement, ...] = ()
+    terms: tuple[tuple[Requirement, ...], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller that a Workload belongs to (a Job, a JobSet ...)."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckState:
+    """One entry of Workload.status.admissionChecks."""
+
+    name: str
+    state: str
+    message: str = ""
+    changed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HubWorkload:
+    """A hub Workload, projected. `problem` is set when a part of the object could not be read (a bad quantity ...)."""
+
+    uid: WorkloadUid
+    namespace: str
+    name: str
+    resource_version: str
+    created_at: datetime
+    local_queue: str
+    priority: int = 0
+    owner: Owner | None = None
+    owner_count: int = 0
+    cluster_queue: QueueName | None = None
+    active: bool = True
+    deleting: bool = False
+    finished: bool = False
+    finished_reason: str = ""
+    finished_at: datetime | None = None
+    quota_reserved_at: datetime | None = None
+    admitted_at: datetime | None = None
+    evicted_at: datetime | None = None
+    checks: tuple[CheckState, ...] = ()
+    cluster_name: ClusterName | None = None
+    nominated: tuple[ClusterName, ...] = ()
+    pod_sets: tuple[PodSet, ...] = ()
+    replaces_slice: str | None = None
+    component_index: int | None = None
+    component_count: int | None = None
+    group_key: str | None = None
+    template_keys: tuple[tuple[str, str], ...] = ()
+    problem: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The name a person uses: namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerMeta:
+    """Metadata of a job object: only labels and annotations under `entrepot.dev/`, plus its name and kind."""
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    keys: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DataUse:
+    """A data set that a workload reads, `reads` times over (2 = two epochs' worth)."""
+
+    data_set: DataSetName
+    reads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A place in a store of the catalog: where outputs or checkpoints go."""
+
+    store: StoreName
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a workload says of itself (design section 6), parsed. None = the owner did not say."""
+
+    team: str | None = None
+    project: str | None = None
+    workload_class: WorkloadClass | None = None
+    data: tuple[DataUse, ...] = ()
+    outputs: Destination | None = None
+    checkpoint: Destination | None = None
+    checkpoint_interval_s: int | None = None
+    expected_duration_s: int | None = None
+    deadline: datetime | None = None
+    clusters: tuple[ClusterName, ...] | None = None
+    group: str | None = None
+    group_size: int | None = None
+    max_cost_usd_micro: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one decision is about: a Workload and what its owner declared. Everything `decide` may know of it."""
+
+    uid: WorkloadUid
+    namespace: str
+    name: str
+    job_kind: str
+    job_name: str
+    local_queue: str
+    hub_queue: QueueName
+    priority: int
+    created_at: datetime
+    waiting_since: datetime
+    resource_version: str
+    pod_sets: tuple[PodSet, ...]
+    declared: Declaration
+    listed_clusters: tuple[ClusterName, ...]
+    already_nominated: tuple[ClusterName, ...] = ()
+    attempt: int = 1
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
