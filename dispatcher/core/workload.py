@@ -22,7 +22,7 @@ class WorkloadClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One node selector or required affinity expression: key operator values (In, NotIn, Exists, DoesNotExist, Gt, Lt)."""
+    """One node selector or required affinity expression: key, operator (In, NotIn, Exists, DoesNotExist, Gt, Lt), values."""
 
     key: str
     operator: str
@@ -41,7 +41,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """`count` equal pods. `terms` are the required node affinity terms: any one must hold; each is an AND of requirements.
+    """`count` equal pods. `terms` are the required node affinity terms: one of them must hold, each an AND.
 
     `selector` (nodeSelector) must hold as well. `per_pod` is requests, limits standing in where requests are absent.
     """

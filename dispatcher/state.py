@@ -1,0 +1,79 @@
+"""The newest value of everything that loops decide on and that the API shows. One instance, owned by `app`.
+
+Events only wake; this is what is read when somebody wakes. Nothing here is durable: the store is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from dispatcher.core.decision import Decision
+from dispatcher.core.ids import ClusterName, WorkloadUid
+from dispatcher.core.policy import Policy
+from dispatcher.core.ports import Clock, HubPort, WorkerPort
+from dispatcher.core.snapshot import ClusterSnapshot, Hold, HubView, Snapshot, WorkerView, link_of
+
+
+@dataclass(frozen=True, slots=True)
+class InputProblem:
+    """A workload that cannot be decided because of what it (or its owner) says: which key, which value, what to do."""
+
+    key: str
+    value: str
+    rule: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlueprintStatus:
+    """Whether the files on disk are the policy in force. `errors` are file:line:column texts of a refused edit."""
+
+    digest: str
+    loaded_at: datetime
+    errors: tuple[str, ...] = ()
+    failed_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class FleetState:
+    """Mutable cells around immutable values; only loops write to it.
+
+    `latest` is the newest decision per live workload, `problems` what keeps a workload from being decided,
+    `holds` the capacity promised by decisions and not yet visible on workers.
+    """
+
+    clock: Clock
+    policy: Policy
+    blueprint: BlueprintStatus
+    hub: HubPort
+    workers: Mapping[ClusterName, WorkerPort]
+    latest: dict[WorkloadUid, Decision] = field(default_factory=dict)
+    problems: dict[WorkloadUid, tuple[InputProblem, ...]] = field(default_factory=dict)
+    holds: dict[WorkloadUid, tuple[Hold, ...]] = field(default_factory=dict)
+
+    def hub_view(self) -> HubView:
+        return self.hub.view()
+
+    def worker_views(self) -> dict[ClusterName, WorkerView]:
+        return {name: self.workers[name].view() for name in sorted(self.workers)}
+
+    def all_holds(self) -> Sequence[Hold]:
+        return tuple(hold for uid in sorted(self.holds) for hold in self.holds[uid])
+
+    def snapshot(self, now: datetime) -> Snapshot:
+        """What a decision at `now` may see: each cluster of the hub or the blueprint, with how well we see it."""
+        hub, views = self.hub.view(), self.worker_views()
+        names = sorted({*hub.clusters, *self.policy.clusters, *views})
+        limit_s = self.policy.limits.silence_limit_s
+        clusters = tuple(
+            ClusterSnapshot(
+                name=name,
+                link=link_of(views.get(name), limit_s, now),
+                multikueue=hub.clusters.get(name),
+                worker=views.get(name),
+            )
+            for name in names
+        )
+        return Snapshot(clusters=clusters, holds=tuple(self.all_holds()))
