@@ -1,1 +1,1 @@
-"""The pure core: vocabulary, policy, snapshot, decision. No I/O, no clock, no randomness, no logs (import-linter checks)."""
+"""The pure core: vocabulary, policy, snapshot, decision. No I/O, clock, randomness or logs (checked)."""

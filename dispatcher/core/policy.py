@@ -115,7 +115,7 @@ class ClusterPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ClassPolicy:
-    """Defaults of a workload class. `delay_price_usd_micro_per_hour` is what one hour of waiting costs, per workload."""
+    """Defaults of a workload class. `delay_price_usd_micro_per_hour` is the cost of one hour of waiting, a workload."""
 
     workload_class: WorkloadClass
     delay_price_usd_micro_per_hour: int

@@ -152,3 +152,6 @@ class Resources:
     def gpu_resource(self) -> str | None:
         """The accelerator resource asked for (first by name), or None for a CPU-only vector."""
         return next((name for name, value in self.items if is_gpu(name) and value > 0), None)
+
+
+NOTHING = Resources()

@@ -14,7 +14,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from dispatcher.core.ids import ClusterName, DecisionId, FlavorName, QueueName, WorkloadUid
-from dispatcher.core.resources import Resources
+from dispatcher.core.resources import NOTHING, Resources
 from dispatcher.core.workload import HubWorkload, OwnerMeta
 
 NO_MAPPING: Mapping[str, object] = MappingProxyType({})
@@ -150,7 +150,7 @@ class NodeView:
     name: str
     labels: tuple[tuple[str, str], ...]
     allocatable: Resources
-    requested: Resources = Resources()
+    requested: Resources = NOTHING
     taints: tuple[Taint, ...] = ()
     ready: bool = True
     schedulable: bool = True

@@ -22,7 +22,7 @@ class WorkloadClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One node selector or required affinity expression: key, operator (In, NotIn, Exists, DoesNotExist, Gt, Lt), values."""
+    """One node selector or required affinity expression; operators In, NotIn, Exists, DoesNotExist, Gt, Lt."""
 
     key: str
     operator: str
