@@ -1,0 +1,340 @@
+"""The dispatch loop: look, decide, store, write, and look again.
+
+Level-triggered: events only wake it, each cycle starts from the newest views and could be the first. The order of
+steps is what makes kill -9 harmless: the decision with its hold and intent is stored before the write, the write is
+guarded by resourceVersion, and what became of it is read from the hub, never remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from dispatcher.core.decide import decide, hold_of
+from dispatcher.core.decision import Decision, Outcome
+from dispatcher.core.declaration import InputProblem
+from dispatcher.core.errors import Conflict, Refused, Transient
+from dispatcher.core.explain import problems_text, sentence
+from dispatcher.core.ids import WorkloadUid
+from dispatcher.core.ports import EventType, Intent, IntentState, Nomination, Notice, Store
+from dispatcher.core.request import build_request
+from dispatcher.core.snapshot import Hold, HubView, Link, Snapshot
+from dispatcher.core.waiting import Phase, in_phase
+from dispatcher.core.workload import HubWorkload, Request
+from dispatcher.logs import get_logger
+from dispatcher.loops.notify import NoticeLoop
+from dispatcher.loops.rounds import Round, Rounds
+from dispatcher.metrics import Metrics
+from dispatcher.runtime import Health, Waker
+from dispatcher.state import FleetState
+
+LOOP = "dispatch"
+RESYNC_S = 5.0
+COALESCE_S = 0.1
+BATCH = 16
+"""Nominations that are written side by side; after each batch the views are read anew."""
+WARM_UP_S = 5.0
+"""How long a fresh daemon waits for workers that it has not seen yet before it decides without them."""
+DECIDED = frozenset({Phase.WAITING, Phase.NOMINATED})
+HELD_BY_INPUT = frozenset({Phase.NO_OWNER, Phase.UNREADABLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A nomination that is decided and not yet written."""
+
+    request: Request
+    decision: Decision
+    hold: Hold
+
+
+@dataclass(slots=True)
+class DispatchLoop:
+    state: FleetState
+    store: Store
+    notices: NoticeLoop
+    metrics: Metrics
+    health: Health
+    waker: Waker
+    rounds: Rounds = field(default_factory=Rounds)
+    _asked: set[WorkloadUid] = field(default_factory=set)
+    _retry_at: dict[WorkloadUid, tuple[datetime, float]] = field(default_factory=dict)
+    _started_s: float | None = None
+
+    async def run(self) -> None:
+        await self.recover()
+        while True:
+            self.health.beat(LOOP)
+            await self.cycle()
+            await self.waker.wait(RESYNC_S)
+            await self.state.clock.sleep(COALESCE_S)
+
+    async def recover(self) -> None:
+        """After a start: take over holds and unanswered intents from the store; the hub's view will settle them."""
+        self._started_s = self.state.clock.monotonic_s()
+        holds: dict[WorkloadUid, tuple[Hold, ...]] = {}
+        for hold in await self.store.holds():
+            holds[hold.workload] = (*holds.get(hold.workload, ()), hold)
+        self.state.holds = holds
+        for intent in await self.store.intents(IntentState.PLANNED):
+            decision = await self.store.decision(intent.decision)
+            version = decision.resource_version if decision is not None else ""
+            self.rounds.begin(Round(intent.decision, intent.workload, version, intent.clusters, intent.made_at))
+
+    async def cycle(self) -> None:
+        """One pass over everything that waits. Does nothing while the hub is not fully seen (design section 9)."""
+        started_s = self.state.clock.monotonic_s()
+        if not self._may_decide():
+            return
+        await self._settle()
+        considered: set[WorkloadUid] = set()
+        while planned := await self._plan(considered):
+            await self._write_all(planned)
+        self._forget_gone()
+        self.metrics.cycle.observe(self.state.clock.monotonic_s() - started_s)
+
+    def _may_decide(self) -> bool:
+        """The hub is synced and not silent; and at first, the workers have had their chance to be seen."""
+        now, hub = self.state.clock.now(), self.state.hub_view()
+        limit_s = self.state.policy.limits.silence_limit_s
+        if not hub.synced or hub.observed_at is None or (now - hub.observed_at).total_seconds() > limit_s:
+            return False
+        if self._started_s is None or self.state.clock.monotonic_s() - self._started_s > WARM_UP_S:
+            return True
+        return all(view.synced for view in self.state.worker_views().values())
+
+    async def _settle(self) -> None:
+        """Close what the views answer: written or abandoned rounds, holds whose capacity has become visible."""
+        now = self.state.clock.now()
+        settled = self.rounds.settle(self.state.hub_view(), self.state.worker_views(), self.state.holds, now)
+        for decision, outcome in settled.marks:
+            await self.store.mark(decision, outcome, now)
+            if outcome is IntentState.ABANDONED:
+                self._drop_hold_of(decision)
+        for uid in settled.released:
+            await self.store.release(uid, now)
+            self.state.holds.pop(uid, None)
+
+    # --- deciding ------------------------------------------------------------------------------------------------
+
+    async def _plan(self, considered: set[WorkloadUid]) -> list[Planned]:
+        """Decide on workloads not yet considered in this cycle, in order, until a batch of nominations is full."""
+        now, hub = self.state.clock.now(), self.state.hub_view()
+        snapshot = self.state.snapshot(now)
+        planned: list[Planned] = []
+        for count, (uid, standing) in enumerate(in_phase(hub, DECIDED | HELD_BY_INPUT)):
+            if uid in considered or uid in self.rounds.open or self._pausing(uid, now):
+                continue
+            considered.add(uid)
+            workload = hub.workloads[uid]
+            request = self._request(workload, standing.phase, hub)
+            if request is None or (standing.phase is Phase.NOMINATED and not await self._impatient(workload, now)):
+                continue
+            decision = await self._decide(request, snapshot, now)
+            hold = hold_of(decision, request, self.state.policy, now)
+            if hold is not None:
+                snapshot = snapshot.with_hold(hold)
+                planned.append(Planned(request, decision, hold))
+            elif standing.phase is Phase.WAITING:
+                await self._record_wait(workload, decision)
+            if len(planned) >= BATCH:
+                break
+            if count % 50 == 49:
+                self.health.beat(LOOP)
+                await asyncio.sleep(0)
+        return planned
+
+    def _request(self, workload: HubWorkload, phase: Phase, hub: HubView) -> Request | None:
+        """The request, or None after telling the owner what in their workload cannot be understood."""
+        owner = hub.owners.get(workload.owner.uid) if workload.owner is not None else None
+        built = build_request(workload, owner, hub, self.state.policy)
+        if isinstance(built, Request):
+            self.state.problems.pop(workload.uid, None)
+            return built
+        self._report_problems(workload, built)
+        return None
+
+    def _report_problems(self, workload: HubWorkload, problems: tuple[InputProblem, ...]) -> None:
+        if self.state.problems.get(workload.uid) == problems:
+            return
+        self.state.problems[workload.uid] = problems
+        message = problems_text(problems)
+        get_logger().warning("input_problem", workload=workload.key, problems=message)
+        self.notices.put(_notice(workload, EventType.WARNING, "InputProblem", message))
+
+    async def _decide(self, request: Request, snapshot: Snapshot, now: datetime) -> Decision:
+        """Decide, numbering the attempt: it grows when an earlier nomination ended without a cluster."""
+        previous = await self._previous(request.uid, request.key)
+        attempt = 1
+        if previous is not None:
+            ended = previous.outcome is not Outcome.WAIT and not request.already_nominated
+            attempt = previous.attempt + (1 if ended else 0)
+        return decide(replace(request, attempt=attempt), snapshot, self.state.policy, now)
+
+    async def _previous(self, uid: WorkloadUid, key: str) -> Decision | None:
+        """The newest decision on this very Workload; asked of the store once after a start."""
+        known = self.state.latest.get(uid)
+        if known is None and uid not in self._asked:
+            self._asked.add(uid)
+            found = [d for d in await self.store.decisions_of(key, 1) if d.workload == uid]
+            known = found[0] if found else None
+            if known is not None:
+                self.state.latest[uid] = known
+        return known
+
+    async def _impatient(self, workload: HubWorkload, now: datetime) -> bool:
+        """Whether a nominated workload has waited longer than its class's patience for a worker to admit it.
+
+        A copy that has its quota on a worker is being provisioned there: a second place would be bought twice.
+        """
+        if len(workload.nominated) >= self.state.policy.limits.max_nominations:
+            return False
+        views = self.state.worker_views()
+        for name in workload.nominated:
+            copy = views[name].copies.get((workload.namespace, workload.name)) if name in views else None
+            if copy is not None and copy.quota_reserved_at is not None and copy.evicted_at is None:
+                return False
+        previous = await self._previous(workload.uid, workload.key)
+        since = previous.decided_at if previous is not None else workload.quota_reserved_at or workload.created_at
+        patience_s = _patience_s(previous, self.state)
+        return (now - since).total_seconds() > patience_s
+
+    async def _record_wait(self, workload: HubWorkload, decision: Decision) -> None:
+        """Store and tell a wait when its reasons are new; the same reasons again only refresh what the API shows."""
+        known = self.state.latest.get(workload.uid)
+        self.state.latest[workload.uid] = decision
+        if known is not None and _signature(known) == _signature(decision):
+            return
+        await self.store.commit(decision, None, None)
+        self._count(decision)
+        self._tell(workload.uid, decision, "Waiting", EventType.NORMAL)
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    async def _write_all(self, planned: Sequence[Planned]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for plan in planned:
+                group.create_task(self._nominate(plan))
+        self.health.beat(LOOP)
+
+    async def _nominate(self, plan: Planned) -> None:
+        """Store the intent, look once more, write, and note what is known of the result."""
+        decision, request, now = plan.decision, plan.request, self.state.clock.now()
+        clusters = (*request.already_nominated, plan.hold.cluster)
+        intent = Intent(decision.id, request.uid, clusters, IntentState.PLANNED, now)
+        if not self._still_right(plan, now):
+            return
+        await self.store.commit(decision, plan.hold, intent)
+        self.state.latest[request.uid] = decision
+        self.state.holds[request.uid] = (*self.state.holds.get(request.uid, ()), plan.hold)
+        self.rounds.begin(Round(decision.id, request.uid, request.resource_version, clusters, now))
+        nomination = Nomination(request.uid, request.namespace, request.name, request.resource_version, clusters)
+        try:
+            await self.state.hub.nominate(nomination)
+        except Conflict as error:
+            await self._give_up(plan, "conflict", str(error), pause=False)
+        except Refused as error:
+            await self._give_up(plan, "refused", str(error), pause=True)
+        except Transient as error:
+            # The write may have been made: the round stays open, and the view will tell.
+            self.metrics.nominations.labels("unknown").inc()
+            get_logger().warning("nomination_unknown", workload=request.key, decision=decision.id, error=str(error))
+        else:
+            self._written(plan, now)
+
+    def _written(self, plan: Planned, now: datetime) -> None:
+        decision, request = plan.decision, plan.request
+        self._retry_at.pop(request.uid, None)
+        self.metrics.nominations.labels("written").inc()
+        self.metrics.reserve_to_nomination.observe(max(0.0, (now - request.waiting_since).total_seconds()))
+        self._count(decision)
+        reason = "Nominated" if decision.outcome is Outcome.NOMINATE else "NominationAdded"
+        self._tell(request.uid, decision, reason, EventType.NORMAL)
+
+    def _still_right(self, plan: Planned, now: datetime) -> bool:
+        """The same answer from the views of this instant: a Hold, a lost link or a new policy since then cancels.
+
+        The check that follows the last await before the write (FR-NOM-05, time of check and of use).
+        """
+        fresh = self.state.snapshot(now)
+        view, seen = fresh.cluster(plan.hold.cluster), plan.decision.candidate(plan.hold.cluster)
+        if view is None or seen is None or view.link is not Link.CONNECTED:
+            return False
+        others = tuple(h for h in fresh.holds if h.workload != plan.request.uid)
+        again = decide(plan.request, Snapshot(fresh.clusters, others), self.state.policy, now)
+        candidate = again.candidate(plan.hold.cluster)
+        return candidate is not None and candidate.eligible
+
+    async def _give_up(self, plan: Planned, result: str, error: str, *, pause: bool) -> None:
+        """The write was not made: forget the promise; decide again when the view moves, or after a pause."""
+        now, uid = self.state.clock.now(), plan.request.uid
+        await self.store.mark(plan.decision.id, IntentState.ABANDONED, now)
+        self.rounds.close(uid)
+        self._drop_hold_of(plan.decision.id)
+        self.metrics.nominations.labels(result).inc()
+        get_logger().warning("nomination_not_made", workload=plan.request.key, result=result, error=error)
+        _, pause_s = self._retry_at.get(uid, (now, 0.5))
+        self._retry_at[uid] = (now, min(pause_s * 2, 30.0) if pause else 1.0)
+
+    # --- small things --------------------------------------------------------------------------------------------
+
+    def _pausing(self, uid: WorkloadUid, now: datetime) -> bool:
+        at, pause_s = self._retry_at.get(uid, (now, 0.0))
+        return (now - at).total_seconds() < pause_s
+
+    def _drop_hold_of(self, decision: str) -> None:
+        for uid, holds in list(self.state.holds.items()):
+            kept = tuple(h for h in holds if h.decision != decision)
+            if kept:
+                self.state.holds[uid] = kept
+            else:
+                del self.state.holds[uid]
+
+    def _forget_gone(self) -> None:
+        """Drop what is remembered of workloads that are no longer on the hub."""
+        alive = self.state.hub_view().workloads
+        for cells in (self.state.latest, self.state.problems, self._retry_at):
+            for uid in [uid for uid in cells if uid not in alive]:
+                del cells[uid]  # type: ignore[attr-defined]
+        self._asked &= set(alive)
+
+    def _count(self, decision: Decision) -> None:
+        self.metrics.decisions.labels(decision.outcome).inc()
+        for candidate in decision.candidates:
+            for rejection in candidate.rejections:
+                self.metrics.rejections.labels(rejection.reason).inc()
+        get_logger().info(
+            "decision",
+            decision=decision.id,
+            workload=decision.key,
+            job=decision.job_name,
+            outcome=decision.outcome,
+            cluster=decision.chosen,
+            attempt=decision.attempt,
+            policy=decision.policy_digest,
+        )
+
+    def _tell(self, uid: WorkloadUid, decision: Decision, reason: str, kind: EventType) -> None:
+        workload = self.state.hub_view().workloads.get(uid)
+        if workload is not None:
+            self.notices.put(_notice(workload, kind, reason, sentence(decision)))
+
+
+def _notice(workload: HubWorkload, kind: EventType, reason: str, message: str) -> Notice:
+    return Notice(workload.uid, workload.namespace, workload.name, kind, reason, message)
+
+
+def _patience_s(previous: Decision | None, state: FleetState) -> int:
+    """The class's patience; a nomination that is not ours is given the longest patience of the plan."""
+    for policy in state.policy.classes.values():
+        if previous is not None and policy.workload_class == previous.workload_class:
+            return policy.patience_s
+    return max((p.patience_s for p in state.policy.classes.values()), default=600)
+
+
+def _signature(decision: Decision) -> object:
+    """What makes two waits the same wait for a person: the outcome and the reasons per cluster, not the amounts."""
+    reasons = tuple((c.cluster, tuple(r.reason for r in c.rejections)) for c in decision.candidates)
+    return (decision.outcome, decision.policy_digest, reasons)

@@ -1,0 +1,54 @@
+"""Gauges of what we see: phases of hub workloads, links and ages of clusters, open holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from dispatcher.core.snapshot import Link, link_of
+from dispatcher.core.waiting import Phase, standing
+from dispatcher.metrics import Metrics
+from dispatcher.runtime import Health
+from dispatcher.state import FleetState
+
+LOOP = "gauges"
+EVERY_S = 5.0
+
+
+@dataclass(slots=True)
+class GaugeLoop:
+    state: FleetState
+    metrics: Metrics
+    health: Health
+
+    async def run(self) -> None:
+        while True:
+            self.health.beat(LOOP)
+            self.look()
+            await self.state.clock.sleep(EVERY_S)
+
+    def look(self) -> None:
+        now, hub, metrics = self.state.clock.now(), self.state.hub_view(), self.metrics
+        phases = Counter(standing(w, hub).phase for w in hub.workloads.values())
+        for phase in Phase:
+            metrics.waiting.labels(phase).set(phases.get(phase, 0))
+        if hub.observed_at is not None:
+            metrics.hub_age.set((now - hub.observed_at).total_seconds())
+        metrics.input_problems.set(len(self.state.problems))
+        self._clusters()
+        holds = self.state.all_holds()
+        metrics.holds.set(len(holds))
+        held = Counter[str]()
+        for hold in holds:
+            held[hold.cluster] += sum(count * per_pod.gpus() for _, count, per_pod, _ in hold.usage)
+        for name in self.state.workers:
+            metrics.held_gpus.labels(name).set(held.get(name, 0))
+
+    def _clusters(self) -> None:
+        now = self.state.clock.now()
+        for name, view in self.state.worker_views().items():
+            link = link_of(view, self.state.policy.limits.silence_limit_s, now)
+            for state in Link:
+                self.metrics.cluster_link.labels(name, state).set(1 if state is link else 0)
+            if view.observed_at is not None:
+                self.metrics.cluster_age.labels(name).set((now - view.observed_at).total_seconds())

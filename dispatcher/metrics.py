@@ -1,0 +1,69 @@
+"""Every metric of the daemon in one table. Labels are bounded: enums and cluster names, never workload names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_CYCLE_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """One registry per daemon, so that two in one process (tests, the simulator) do not mix."""
+
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    decisions: Counter = field(init=False)
+    rejections: Counter = field(init=False)
+    nominations: Counter = field(init=False)
+    waiting: Gauge = field(init=False)
+    holds: Gauge = field(init=False)
+    held_gpus: Gauge = field(init=False)
+    cluster_link: Gauge = field(init=False)
+    cluster_age: Gauge = field(init=False)
+    hub_age: Gauge = field(init=False)
+    reserve_to_nomination: Histogram = field(init=False)
+    cycle: Histogram = field(init=False)
+    loop_failures: Counter = field(init=False)
+    events_lost: Counter = field(init=False)
+    blueprint_reloads: Counter = field(init=False)
+    blueprint_stale: Gauge = field(init=False)
+    input_problems: Gauge = field(init=False)
+
+    def __post_init__(self) -> None:
+        r = self.registry
+        table = {
+            "decisions": Counter("entrepot_decisions", "Decisions recorded", ["outcome"], registry=r),
+            "rejections": Counter("entrepot_rejections", "Rejections in recorded decisions", ["reason"], registry=r),
+            "nominations": Counter("entrepot_nominations", "Nomination writes", ["result"], registry=r),
+            "waiting": Gauge("entrepot_workloads", "Hub workloads by phase", ["phase"], registry=r),
+            "holds": Gauge("entrepot_holds", "Open holds", registry=r),
+            "held_gpus": Gauge("entrepot_held_gpus", "GPUs under hold", ["cluster"], registry=r),
+            "cluster_link": Gauge(
+                "entrepot_cluster_link", "1 for the state a worker is in", ["cluster", "link"], registry=r
+            ),
+            "cluster_age": Gauge(
+                "entrepot_cluster_age_seconds", "Age of what we see of a worker", ["cluster"], registry=r
+            ),
+            "hub_age": Gauge("entrepot_hub_age_seconds", "Age of what we see of the hub", registry=r),
+            "reserve_to_nomination": Histogram(
+                "entrepot_reserve_to_nomination_seconds",
+                "From quota reservation on the hub to our nomination",
+                registry=r,
+                buckets=_SECONDS,
+            ),
+            "cycle": Histogram("entrepot_cycle_seconds", "One dispatch cycle", registry=r, buckets=_CYCLE_SECONDS),
+            "loop_failures": Counter("entrepot_loop_failures", "A loop failed and was restarted", ["loop"], registry=r),
+            "events_lost": Counter("entrepot_events_lost", "Events that could not be written", ["cause"], registry=r),
+            "blueprint_reloads": Counter("entrepot_blueprint_reloads", "Blueprint reloads", ["result"], registry=r),
+            "blueprint_stale": Gauge("entrepot_blueprint_refused", "1 while the files on disk are refused", registry=r),
+            "input_problems": Gauge("entrepot_input_problems", "Workloads held by what they say", registry=r),
+        }
+        for name, metric in table.items():
+            object.__setattr__(self, name, metric)
+
+    def text(self) -> bytes:
+        """The Prometheus exposition of this registry."""
+        return generate_latest(self.registry)

@@ -1,0 +1,153 @@
+"""The only place that knows how tasks live and die: the clock, wake-ups, supervision and health.
+
+One root TaskGroup; every loop in it is `supervise(...)`d: an error is logged and the loop comes round again after a
+growing pause, `Fatal` ends the process, cancellation passes through untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from dispatcher.core.errors import Fatal
+from dispatcher.core.ports import Clock
+from dispatcher.logs import get_logger
+from dispatcher.metrics import Metrics
+
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+
+
+class SystemClock:
+    """The machine's clock. Everything else takes the time as an argument or asks a Clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Waker:
+    """Collapses any number of wake-ups into one; a loop waits for the next, or for its resync to come due."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    async def wait(self, at_most_s: float) -> None:
+        """Return when woken or after `at_most_s` of the clock's time, whichever is first."""
+        async with asyncio.TaskGroup() as group:
+            timer = group.create_task(self._clock.sleep(at_most_s))
+            alarm = group.create_task(self._event.wait())
+            await asyncio.wait({timer, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            timer.cancel()
+            alarm.cancel()
+        self._event.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class LoopHealth:
+    """One loop: seconds since it last came round, how long it may take, and its last error."""
+
+    name: str
+    last_beat_age_s: float
+    limit_s: float
+    alive: bool
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class _Pulse:
+    limit_s: float
+    beat_s: float
+    alive: bool = True
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Health:
+    """Heartbeats of the loops. A loop that died or has been silent beyond its limit makes the daemon unhealthy."""
+
+    clock: Clock
+    pulses: dict[str, _Pulse] = field(default_factory=dict)
+
+    def register(self, name: str, limit_s: float) -> None:
+        self.pulses[name] = _Pulse(limit_s, self.clock.monotonic_s())
+
+    def forget(self, name: str) -> None:
+        self.pulses.pop(name, None)
+
+    def beat(self, name: str) -> None:
+        pulse = self.pulses[name]
+        pulse.beat_s, pulse.alive, pulse.error = self.clock.monotonic_s(), True, None
+
+    def failed(self, name: str, error: str) -> None:
+        pulse = self.pulses[name]
+        pulse.alive, pulse.error = False, error
+
+    def loops(self) -> Sequence[LoopHealth]:
+        now_s = self.clock.monotonic_s()
+        return tuple(
+            LoopHealth(name, now_s - pulse.beat_s, pulse.limit_s, pulse.alive, pulse.error)
+            for name, pulse in sorted(self.pulses.items())
+        )
+
+    def sick(self) -> Sequence[LoopHealth]:
+        return tuple(loop for loop in self.loops() if not loop.alive or loop.last_beat_age_s > loop.limit_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Supervisor:
+    """What `supervise` needs of its surroundings."""
+
+    clock: Clock
+    health: Health
+    metrics: Metrics
+
+    async def supervise(self, name: str, loop: Callable[[], Awaitable[None]], *, limit_s: float = 60.0) -> None:
+        """Run `loop` for ever. It must not return; when it does or fails it is started again after a pause.
+
+        The pause doubles up to 30 s and starts small again once the loop has lived for longer than that.
+
+        Raises:
+            Fatal: the loop said that the process must end.
+        """
+        self.health.register(name, limit_s)
+        pause_s = FIRST_PAUSE_S
+        while True:
+            started_s = self.clock.monotonic_s()
+            try:
+                await loop()
+                error: BaseException = RuntimeError(f"loop {name} returned")
+            except Fatal:
+                raise
+            except Exception as failure:
+                error = _fatal_inside(failure) or failure
+            if isinstance(error, Fatal):
+                raise error
+            self.metrics.loop_failures.labels(name).inc()
+            self.health.failed(name, f"{type(error).__name__}: {error}")
+            get_logger().error("loop_failed", loop=name, pause_s=pause_s, exc_info=error)
+            if self.clock.monotonic_s() - started_s > LONGEST_PAUSE_S:
+                pause_s = FIRST_PAUSE_S
+            await self.clock.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+
+def _fatal_inside(error: BaseException) -> Fatal | None:
+    """The Fatal within an exception group, if any: a loop's inner TaskGroup must not hide it."""
+    if isinstance(error, Fatal):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for inner in error.exceptions if (found := _fatal_inside(inner))), None)
+    return None
