@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from dispatcher.core.decision import Decision
+from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.snapshot import Hold, HubView, WorkerView
 
@@ -135,7 +135,12 @@ class Store(Protocol):
     async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
         """Newest first. `workload_key` is namespace/name of the Workload, or of its job."""
 
-    async def recent(self, limit: int = 50) -> Sequence[Decision]:
-        """Newest first, over all workloads."""
+    async def recent(
+        self, limit: int = 50, cluster: ClusterName | None = None, outcome: Outcome | None = None
+    ) -> Sequence[Decision]:
+        """Newest first, over all workloads; narrowed to those that chose `cluster` or came out as `outcome`."""
+
+    async def keys_named(self, name: str, limit: int = 20) -> Sequence[str]:
+        """Workload keys (namespace/name) that a bare workload or job name stands for, newest decision first."""
 
     async def close(self) -> None: ...

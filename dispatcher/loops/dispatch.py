@@ -20,7 +20,7 @@ from dispatcher.core.explain import problems_text, sentence
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.ports import EventType, Intent, IntentState, Nomination, Notice, Store
 from dispatcher.core.request import build_request
-from dispatcher.core.snapshot import Hold, HubView, Link, Snapshot
+from dispatcher.core.snapshot import Hold, HubView, Snapshot
 from dispatcher.core.waiting import Phase, in_phase
 from dispatcher.core.workload import HubWorkload, Request
 from dispatcher.logs import get_logger
@@ -207,7 +207,10 @@ class DispatchLoop:
         self.state.latest[workload.uid] = decision
         if known is not None and _signature(known) == _signature(decision):
             return
-        await self.store.commit(decision, None, None)
+        try:
+            await self.store.commit(decision, None, None)
+        except Transient as error:
+            get_logger().error("wait_not_recorded", workload=workload.key, error=str(error))
         self._count(decision)
         self._tell(workload.uid, decision, "Waiting", EventType.NORMAL)
 
@@ -220,19 +223,26 @@ class DispatchLoop:
         self.health.beat(LOOP)
 
     async def _nominate(self, plan: Planned) -> None:
-        """Store the intent, look once more, write, and note what is known of the result."""
+        """Hold, store the intent, look once more, write, and note what is known of the result."""
         decision, request, now = plan.decision, plan.request, self.state.clock.now()
         clusters = (*request.already_nominated, plan.hold.cluster)
-        intent = Intent(decision.id, request.uid, clusters, IntentState.PLANNED, now)
-        if not self._still_right(plan, now):
-            return
-        await self.store.commit(decision, plan.hold, intent)
-        self.state.latest[request.uid] = decision
         self.state.holds[request.uid] = (*self.state.holds.get(request.uid, ()), plan.hold)
         self.rounds.begin(Round(decision.id, request.uid, request.resource_version, clusters, now))
-        nomination = Nomination(request.uid, request.namespace, request.name, request.resource_version, clusters)
+        intent = Intent(decision.id, request.uid, clusters, IntentState.PLANNED, now)
         try:
-            await self.state.hub.nominate(nomination)
+            await self.store.commit(decision, plan.hold, intent)
+        except Transient as error:
+            # Nothing is spent that was not stored (design section 9: the store is full or down).
+            self._forget(plan, "store", str(error), pause=True)
+            return
+        self.state.latest[request.uid] = decision
+        if not self._still_right(plan, self.state.clock.now()):
+            await self._give_up(plan, "overtaken", "the views changed before the write", pause=False)
+            return
+        try:
+            await self.state.hub.nominate(
+                Nomination(request.uid, request.namespace, request.name, request.resource_version, clusters)
+            )
         except Conflict as error:
             await self._give_up(plan, "conflict", str(error), pause=False)
         except Refused as error:
@@ -242,7 +252,7 @@ class DispatchLoop:
             self.metrics.nominations.labels("unknown").inc()
             get_logger().warning("nomination_unknown", workload=request.key, decision=decision.id, error=str(error))
         else:
-            self._written(plan, now)
+            self._written(plan, self.state.clock.now())
 
     def _written(self, plan: Planned, now: datetime) -> None:
         decision, request = plan.decision, plan.request
@@ -254,23 +264,27 @@ class DispatchLoop:
         self._tell(request.uid, decision, reason, EventType.NORMAL)
 
     def _still_right(self, plan: Planned, now: datetime) -> bool:
-        """The same answer from the views of this instant: a Hold, a lost link or a new policy since then cancels.
+        """The chosen cluster still passes every filter in the views of this instant.
 
-        The check that follows the last await before the write (FR-NOM-05, time of check and of use).
+        Runs after the last await before the write: a queue put on Hold, a lost link or a new policy since the decision
+        cancels it (FR-NOM-05, time of check and of use).
         """
         fresh = self.state.snapshot(now)
-        view, seen = fresh.cluster(plan.hold.cluster), plan.decision.candidate(plan.hold.cluster)
-        if view is None or seen is None or view.link is not Link.CONNECTED:
+        view = fresh.cluster(plan.hold.cluster)
+        if view is None:
             return False
         others = tuple(h for h in fresh.holds if h.workload != plan.request.uid)
-        again = decide(plan.request, Snapshot(fresh.clusters, others), self.state.policy, now)
-        candidate = again.candidate(plan.hold.cluster)
-        return candidate is not None and candidate.eligible
+        again = decide(plan.request, Snapshot((view,), others), self.state.policy, now)
+        return again.chosen == plan.hold.cluster
 
     async def _give_up(self, plan: Planned, result: str, error: str, *, pause: bool) -> None:
-        """The write was not made: forget the promise; decide again when the view moves, or after a pause."""
+        """The write was not made: close the stored intent and forget the promise."""
+        await self.store.mark(plan.decision.id, IntentState.ABANDONED, self.state.clock.now())
+        self._forget(plan, result, error, pause=pause)
+
+    def _forget(self, plan: Planned, result: str, error: str, *, pause: bool) -> None:
+        """Drop the promise of a nomination that was not made; decide again soon, or after a growing pause."""
         now, uid = self.state.clock.now(), plan.request.uid
-        await self.store.mark(plan.decision.id, IntentState.ABANDONED, now)
         self.rounds.close(uid)
         self._drop_hold_of(plan.decision.id)
         self.metrics.nominations.labels(result).inc()

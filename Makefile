@@ -1,0 +1,59 @@
+# Everything a person needs, on a machine with Python 3.11+ and make. Each target sets up what it uses.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+FLEET ?= embedded
+ONCE ?=
+STATE ?= .fleet
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint types fleet-up fleet-down fleet-status schema lock clean
+
+help:            ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## virtual environment with the locked dependencies
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY)   ## the daemon on a fleet, with twenty jobs: FLEET=embedded|local|kind, ONCE=1 to run to the end
+	$(BIN)/python -m demo --fleet $(FLEET) $(if $(ONCE),--once)
+
+test: $(READY)   ## every test, the real fleet included
+	$(BIN)/python -m pytest
+
+test-fast: $(READY) ## without the real fleet and without network, under a minute
+	$(BIN)/python -m pytest -m 'not local'
+
+lint: $(READY)   ## ruff, format, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(READY)  ## mypy --strict
+	$(BIN)/mypy dispatcher connectors residency tests/fleet demo
+
+fleet-up: $(READY)     ## a real fleet to play with: hub and three workers as plain processes
+	$(BIN)/python -m tests.fleet up --dir $(STATE)
+
+fleet-down: $(READY)   ## end that fleet
+	$(BIN)/python -m tests.fleet down --dir $(STATE)
+
+fleet-status: $(READY) ## what of it runs, and where its kubeconfigs lie
+	$(BIN)/python -m tests.fleet status --dir $(STATE)
+
+schema: $(READY) ## write the JSON Schemas of the blueprint and the OpenAPI document anew
+	$(BIN)/entrepot blueprint schema config/schema
+
+lock: $(READY)   ## resolve the dependencies anew
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header -q -o requirements.lock
+
+clean:           ## remove what the targets above made, the fleet's caches excepted
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
