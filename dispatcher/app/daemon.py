@@ -1,0 +1,150 @@
+"""A running Entrepot on given ports: every loop in one TaskGroup, started together and taken down together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from dispatcher.app.server import ApiServer
+from dispatcher.core.ids import ClusterName
+from dispatcher.core.policy import ClusterPolicy, Policy
+from dispatcher.core.ports import Clock, HubPort, WorkerPort
+from dispatcher.loops import dispatch, gauges, notify, reload
+from dispatcher.loops.dispatch import DispatchLoop
+from dispatcher.loops.gauges import GaugeLoop
+from dispatcher.loops.notify import NoticeLoop
+from dispatcher.loops.reload import PolicySource, ReloadLoop
+from dispatcher.metrics import Metrics
+from dispatcher.runtime import Health, LoopHealth, Supervisor, Waker
+from dispatcher.state import BlueprintStatus, FleetState
+from dispatcher.store import SqlStore
+from dispatcher.web.api import build_api
+
+FOREVER = float("inf")
+PRUNE_EVERY_S = 6 * 3600.0
+KEEP = timedelta(days=30)
+"""How long decisions of workloads that are gone stay in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a daemon runs on: a hub, a way to reach a worker, a clock, and where policies come from."""
+
+    hub: HubPort
+    connect: Callable[[ClusterPolicy], WorkerPort]
+    clock: Clock
+    source: PolicySource
+
+
+@dataclass(slots=True)
+class WorkerSet:
+    """The connected workers: follows the blueprint, one supervised task each, so that one cannot stall another."""
+
+    supervisor: Supervisor
+    connect: Callable[[ClusterPolicy], WorkerPort]
+    wake: Callable[[], None]
+    ports: dict[ClusterName, WorkerPort] = field(default_factory=dict)
+    _known: dict[ClusterName, ClusterPolicy] = field(default_factory=dict)
+    _tasks: dict[ClusterName, asyncio.Task[None]] = field(default_factory=dict)
+    _group: asyncio.TaskGroup | None = None
+
+    def apply(self, policy: Policy) -> None:
+        """Connect what is new, reconnect what changed its credentials, drop what is gone."""
+        for name in sorted(self.ports):
+            cluster = policy.clusters.get(name)
+            if cluster is None or cluster.credentials != self._known[name].credentials:
+                self._drop(name)
+        for name, cluster in sorted(policy.clusters.items()):
+            self._known[name] = cluster
+            if name not in self.ports:
+                self.ports[name] = self.connect(cluster)
+                if self._group is not None:
+                    self._start(name, self._group)
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        for name in sorted(self.ports):
+            self._start(name, group)
+
+    def _start(self, name: ClusterName, group: asyncio.TaskGroup) -> None:
+        port = self.ports[name]
+        watch = self.supervisor.supervise(f"worker:{name}", lambda: port.run(self.wake), limit_s=FOREVER)
+        self._tasks[name] = group.create_task(watch, name=f"worker:{name}")
+
+    def _drop(self, name: ClusterName) -> None:
+        del self.ports[name], self._known[name]
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            task.cancel()
+        self.supervisor.health.forget(f"worker:{name}")
+
+
+class Daemon:
+    """A running Entrepot on given surroundings. `run` ends by cancellation or with Fatal."""
+
+    def __init__(self, around: Surroundings, policy: Policy, store: SqlStore, listen: str | None) -> None:
+        clock = around.clock
+        self.around = around
+        self.store = store
+        self.metrics = Metrics()
+        self.health = Health(clock)
+        self.supervisor = Supervisor(clock, self.health, self.metrics)
+        self.waker = Waker(clock)
+        self.workers = WorkerSet(self.supervisor, around.connect, self.waker.wake)
+        self.workers.apply(policy)
+        status = BlueprintStatus(policy.digest, clock.now())
+        self.state = FleetState(clock, policy, status, around.hub, self.workers.ports)
+        self.notices = NoticeLoop(around.hub, clock, self.metrics, self.health, Waker(clock))
+        self.dispatch = DispatchLoop(self.state, store, self.notices, self.metrics, self.health, self.waker)
+        self.server = ApiServer(build_api(self.state, store, self), listen) if listen is not None else None
+
+    async def run(self) -> None:
+        """Start everything in one TaskGroup; returns never, unless the process is to end."""
+        reloads = ReloadLoop(
+            self.state, self.around.source, self.around.clock, self.metrics, self.health, self._policy_changed
+        )
+        gauge_loop = GaugeLoop(self.state, self.metrics, self.health)
+        supervise = self.supervisor.supervise
+        async with asyncio.TaskGroup() as group:
+            hub_watch = supervise("hub", lambda: self.around.hub.run(self.waker.wake), limit_s=FOREVER)
+            group.create_task(hub_watch, name="hub")
+            self.workers.start(group)
+            self._start_loops(group, {notify.LOOP: self.notices.run, reload.LOOP: reloads.run})
+            self._start_loops(group, {dispatch.LOOP: self.dispatch.run, gauges.LOOP: gauge_loop.run})
+            group.create_task(supervise("retention", self._prune, limit_s=FOREVER), name="retention")
+            if self.server is not None:
+                group.create_task(supervise("http", self.server.run, limit_s=FOREVER), name="http")
+
+    def _start_loops(self, group: asyncio.TaskGroup, loops: dict[str, Callable[[], Awaitable[None]]]) -> None:
+        for name, loop in loops.items():
+            group.create_task(self.supervisor.supervise(name, loop), name=name)
+
+    def _policy_changed(self, policy: Policy) -> None:
+        self.workers.apply(policy)
+        self.waker.wake()
+
+    async def _prune(self) -> None:
+        while True:
+            await self.around.clock.sleep(PRUNE_EVERY_S)
+            await self.store.prune(self.around.clock.now() - KEEP, tuple(self.state.hub_view().workloads))
+
+    # --- HealthSource of the API ---------------------------------------------------------------------------------
+
+    def loops(self) -> tuple[LoopHealth, ...]:
+        return tuple(self.health.loops())
+
+    def ready(self) -> tuple[bool, tuple[str, ...]]:
+        """Ready = the hub is fully seen and not silent. A worker that is away makes a candidate less, not a daemon."""
+        view, now = self.state.hub_view(), self.around.clock.now()
+        limit_s = self.state.policy.limits.silence_limit_s
+        if not view.synced or view.observed_at is None:
+            return False, (f"the hub has not been read completely yet{': ' + view.error if view.error else ''}",)
+        age_s = (now - view.observed_at).total_seconds()
+        if age_s > limit_s:
+            return False, (f"the hub has been silent for {age_s:.0f} s (limit {limit_s} s)",)
+        return True, ()
+
+    def metrics_text(self) -> bytes:
+        return self.metrics.text()

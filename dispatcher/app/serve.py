@@ -1,0 +1,167 @@
+"""The process: from options to a daemon that runs until it is signalled. The only module that imports every layer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from connectors.embedded import EmbeddedFleet, FastClock
+from connectors.kubernetes import connect_hub, connect_worker
+from dispatcher.app.daemon import Daemon, Surroundings
+from dispatcher.config import BlueprintWatcher, LoadResult, load_blueprint
+from dispatcher.config.render import render
+from dispatcher.core.errors import EntrepotError, Fatal, Transient
+from dispatcher.core.policy import ClusterPolicy, Policy
+from dispatcher.core.ports import Clock, HubPort, WorkerPort
+from dispatcher.logs import get_logger
+from dispatcher.runtime import SystemClock
+from dispatcher.store import open_store
+
+READY_TRIES = 30
+READY_PAUSE_S = 2.0
+
+
+class BlueprintInvalid(EntrepotError):
+    """The blueprint cannot be compiled; `errors` are texts with file:line:column, all of them."""
+
+    def __init__(self, errors: tuple[str, ...]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = errors
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What `entrepot serve` was asked for. `speed` is how many seconds of the embedded fleet pass in a real one."""
+
+    blueprint: Path
+    store: Path
+    listen: str = "127.0.0.1:8383"
+    kubeconfig: Path | None = None
+    log_level: str = "info"
+    embedded: bool = False
+    speed: float = 1.0
+
+
+class WatchedFolder:
+    """The blueprint folder as a PolicySource: file reads happen in a thread, results are policies or texts."""
+
+    def __init__(self, folder: Path, clock: Clock, first: LoadResult) -> None:
+        self._watcher = BlueprintWatcher(folder, first)
+        self._clock = clock
+
+    async def poll(self) -> Policy | tuple[str, ...] | None:
+        found = await asyncio.to_thread(self._watcher.poll, self._clock.now())
+        if found is None:
+            return None
+        return found.policy if found.policy is not None else tuple(p.text() for p in found.errors)
+
+
+def load_or_refuse(folder: Path, clock: Clock) -> tuple[Policy, LoadResult]:
+    """Compile the blueprint. Raises BlueprintInvalid with every error in it."""
+    result = load_blueprint(folder, clock.now())
+    if result.policy is None:
+        raise BlueprintInvalid(tuple(p.text() for p in result.errors))
+    for warning in result.warnings:
+        get_logger().warning("blueprint_warning", text=warning.text())
+    return result.policy, result
+
+
+def embedded_fleet(result: LoadResult, clock: FastClock) -> EmbeddedFleet:
+    """An in-memory hub with every cluster of the blueprint, set up with what `render` makes of it."""
+    rendered = render(result.blueprint)
+    workers = {name: (rendered.workers[name], rendered.nodes[name]) for name in sorted(rendered.workers)}
+    return EmbeddedFleet(rendered.hub, workers, clock)
+
+
+def embedded_surroundings(fleet: EmbeddedFleet, folder: Path, clock: FastClock, first: LoadResult) -> Surroundings:
+    """Surroundings on the embedded fleet."""
+    return Surroundings(
+        fleet.hub, lambda cluster: fleet.workers[cluster.name], clock, WatchedFolder(folder, clock, first)
+    )
+
+
+async def serve(options: ServeOptions) -> None:
+    """Run the daemon until signalled.
+
+    Raises:
+        Fatal: a precondition does not hold; `fix` says what to change.
+        BlueprintInvalid: the blueprint cannot be compiled.
+    """
+    system = SystemClock()
+    policy, first = load_or_refuse(options.blueprint, system)
+    async with contextlib.AsyncExitStack() as stack:
+        if options.embedded:
+            clock = FastClock(options.speed, system.now())
+            around = embedded_surroundings(embedded_fleet(first, clock), options.blueprint, clock, first)
+        else:
+            around = await _kubernetes(options, system, first, stack)
+        await wait_until_dispatchable(around.hub, around.clock)
+        store = await open_store(options.store)
+        stack.push_async_callback(store.close)
+        daemon = Daemon(around, policy, store, options.listen)
+        get_logger().info("starting", policy=policy.digest, listen=options.listen, clusters=list(policy.clusters))
+        await run_until_signalled(daemon.run)
+        get_logger().info("stopped")
+
+
+async def _kubernetes(
+    options: ServeOptions, clock: Clock, first: LoadResult, stack: contextlib.AsyncExitStack
+) -> Surroundings:
+    hub = connect_hub(options.kubeconfig, clock)
+    stack.push_async_callback(hub.close)
+
+    def connect(cluster: ClusterPolicy) -> WorkerPort:
+        return connect_worker(cluster.name, cluster.credentials, hub, clock)
+
+    return Surroundings(hub, connect, clock, WatchedFolder(options.blueprint, clock, first))
+
+
+async def wait_until_dispatchable(hub: HubPort, clock: Clock) -> None:
+    """Ask the hub whether it can be dispatched for, until it answers; refuse to start where it cannot.
+
+    Raises:
+        Fatal: the hub must be changed first, or it did not answer for a minute.
+    """
+    last = ""
+    for _ in range(READY_TRIES):
+        try:
+            await hub.check_ready()
+            return
+        except Transient as error:
+            last = str(error)
+            get_logger().warning("hub_not_reachable", error=last)
+        await clock.sleep(READY_PAUSE_S)
+    raise Fatal(f"the hub did not answer: {last}", "check --kubeconfig and the network between here and the hub")
+
+
+async def run_until_signalled(main: Callable[[], Awaitable[None]]) -> None:
+    """Run `main` until SIGTERM or SIGINT, then cancel it and wait for its clean end."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(_as_coroutine(main))
+        waiter = group.create_task(stop.wait())
+        await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
+        waiter.cancel()
+        task.cancel()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(name)
+
+
+async def _as_coroutine(main: Callable[[], Awaitable[None]]) -> None:
+    await main()
+
+
+def reason_of(error: BaseException) -> EntrepotError | None:
+    """The error of ours inside a TaskGroup's exception group, if that is what ended the daemon."""
+    if isinstance(error, EntrepotError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for inner in error.exceptions if (found := reason_of(inner))), None)
+    return None

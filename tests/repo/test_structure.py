@@ -1,0 +1,52 @@
+"""The repository keeps its own rules: sizes, headers that only the project is spoken of, and data-only folders."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = [p for top in ("dispatcher", "connectors", "residency", "demo", "tests") for p in (ROOT / top).rglob("*.py")]
+MOST_LINES = 500
+MOST_TEST_LINES = 800
+MOST_FUNCTION_LINES = 60
+HOSTS = re.compile("|".join(("pypi" + r"\.org", "proxy" + r"\.golang\.org", "files" + r"\.pythonhosted")))
+MACHINE_PATHS = re.compile(r"/(?:home|Users)/[a-z]|/work/(?:main|shared)")
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True
+    )
+    return [ROOT / line for line in listed.stdout.decode().splitlines() if (ROOT / line).is_file()]
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_file_and_no_function_outgrows_a_reader(path: Path) -> None:
+    text = path.read_text()
+    limit = MOST_TEST_LINES if "tests" in path.relative_to(ROOT).parts else MOST_LINES
+    assert len(text.splitlines()) <= limit
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= MOST_FUNCTION_LINES, f"{path.name}:{node.lineno} {node.name} has {length} lines"
+
+
+def test_no_file_names_a_registry_host_or_a_path_of_a_machine() -> None:
+    found = []
+    for path in tracked():
+        if path.suffix in {".sum", ".png"}:
+            continue
+        text = path.read_text(errors="replace")
+        found += [
+            f"{path.relative_to(ROOT)}: {m.group()}" for m in (HOSTS.search(text), MACHINE_PATHS.search(text)) if m
+        ]
+    assert found == []
+
+
+def test_config_is_data_only() -> None:
+    assert [p.name for p in (ROOT / "config").rglob("*.py")] == []
