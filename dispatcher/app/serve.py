@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.embedded import EmbeddedFleet, FastClock
+from connectors.embedded import EmbeddedFleet, FastClock, NodeSpec, WorkerSpec
 from connectors.kubernetes import connect_hub, connect_worker
 from dispatcher.app.daemon import Daemon, Surroundings
 from dispatcher.config import BlueprintWatcher, LoadResult, load_blueprint
@@ -72,8 +72,16 @@ def load_or_refuse(folder: Path, clock: Clock) -> tuple[Policy, LoadResult]:
 
 def embedded_fleet(result: LoadResult, clock: FastClock) -> EmbeddedFleet:
     """An in-memory hub with every cluster of the blueprint, set up with what `render` makes of it."""
+    if result.blueprint is None:
+        raise BlueprintInvalid(tuple(p.text() for p in result.errors))
     rendered = render(result.blueprint)
-    workers = {name: (rendered.workers[name], rendered.nodes[name]) for name in sorted(rendered.workers)}
+    workers: dict[str, WorkerSpec] = {
+        name: WorkerSpec(
+            rendered.workers[name],
+            [NodeSpec(n.name, n.labels, n.taints, n.capacity) for n in rendered.nodes[name]],
+        )
+        for name in sorted(rendered.workers)
+    }
     return EmbeddedFleet(rendered.hub, workers, clock)
 
 

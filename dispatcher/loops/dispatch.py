@@ -311,7 +311,7 @@ class DispatchLoop:
         alive = self.state.hub_view().workloads
         for cells in (self.state.latest, self.state.problems, self._retry_at):
             for uid in [uid for uid in cells if uid not in alive]:
-                del cells[uid]  # type: ignore[attr-defined]
+                del cells[uid]
         self._asked &= set(alive)
 
     def _count(self, decision: Decision) -> None:
