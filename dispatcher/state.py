@@ -10,20 +10,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from dispatcher.core.decision import Decision
+from dispatcher.core.declaration import InputProblem as InputProblem
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Clock, HubPort, WorkerPort
 from dispatcher.core.snapshot import ClusterSnapshot, Hold, HubView, Snapshot, WorkerView, link_of
-
-
-@dataclass(frozen=True, slots=True)
-class InputProblem:
-    """A workload that cannot be decided because of what it (or its owner) says: which key, which value, what to do."""
-
-    key: str
-    value: str
-    rule: str
-    fix: str
 
 
 @dataclass(frozen=True, slots=True)

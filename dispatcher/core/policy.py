@@ -26,6 +26,9 @@ from dispatcher.core.resources import Resources
 from dispatcher.core.snapshot import Taint
 from dispatcher.core.workload import WorkloadClass
 
+UNLABELLED = DataLabel("unlabelled")
+"""The label of data that nobody has classified. Its rule is in every blueprint; "anywhere" is never the default."""
+
 
 class Purchase(StrEnum):
     """How a flavor's capacity is paid for."""
@@ -128,10 +131,14 @@ class ClassPolicy:
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
-    """A ClusterQueue of the plan. `default_class` stands where a workload names none."""
+    """A ClusterQueue of the plan. `default_class` stands where a workload names none.
+
+    `default_labels` stand where a job names no data sets; empty = UNLABELLED (residency.md section 4.3).
+    """
 
     name: QueueName
     default_class: WorkloadClass
+    default_labels: tuple[DataLabel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _SEPARATORS = re.compile(r"[\s_\-]+")
 _VENDOR = "nvidia-"
 _SHARED = "-shared"
 _NEAREST_CUTOFF_PERMILLE = 600
-_SAME_MODEL_BONUS = 200
+_SAME_MODEL_BONUS = 300
 """Only suggestions favour the same first word ("h100" suggests h100-80gb rather than h200); matching never does."""
 
 
@@ -35,8 +35,10 @@ def normalise(label: str) -> str:
 
     "NVIDIA-H100-80GB-HBM3" and "nvidia h100_80gb HBM3" both give "h100-80gb-hbm3".
     """
-    text = _SEPARATORS.sub("-", label.strip().lower()).strip("-")
-    return text.removeprefix(_VENDOR)
+    text = _SEPARATORS.sub("-", label.lower()).strip("-")
+    while text.startswith(_VENDOR):
+        text = text.removeprefix(_VENDOR)
+    return text
 
 
 def is_shared(label: str) -> bool:

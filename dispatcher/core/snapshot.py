@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from dispatcher.core.ids import ClusterName, DecisionId, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.resources import NOTHING, Resources
-from dispatcher.core.workload import HubWorkload, OwnerMeta
+from dispatcher.core.workload import HubWorkload, OwnerMeta, PodSet
 
 NO_MAPPING: Mapping[str, object] = MappingProxyType({})
 MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
@@ -155,11 +155,16 @@ class NodeView:
     ready: bool = True
     schedulable: bool = True
     deleting: bool = False
+    yielding: Resources = NOTHING
+    """The part of `requested` that pods hold which yield to any workload (burn-in, idle tests; FR-SCO-06)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerCopy:
-    """A Workload on a worker: one of ours (origin label) or local work. `bound_pods` counts pods on nodes, per job."""
+    """A Workload on a worker: one of ours (origin label) or local work. `bound_pods` counts pods on nodes, per job.
+
+    `job_kind` and `job_name` are the owner's; a job of the same name that is not ours excludes the cluster (FR-RAC-07).
+    """
 
     uid: str
     namespace: str
@@ -177,6 +182,8 @@ class WorkerCopy:
     active: bool = True
     pod_sets: tuple[tuple[str, int, Resources, FlavorName | None], ...] = ()
     bound_pods: int = 0
+    job_kind: str = ""
+    job_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +228,9 @@ def link_of(view: WorkerView | None, silence_limit_s: int, now: datetime) -> Lin
 class Hold:
     """Capacity promised to a workload by a decision and not yet visible as the worker's own reservation.
 
-    `usage` has one entry per pod set: (pod set name, count, resources of one pod, flavor).
+    `usage` has one entry per pod set and flavor: (pod set name, count, resources of one pod, flavor); a pod set whose
+    resources lie in two resource groups takes two flavors. `pod_sets` is what its pods ask of nodes beside the flavor
+    (selectors, tolerations); where it is empty, any node of the flavor may be the promised one.
     """
 
     workload: WorkloadUid
@@ -232,6 +241,7 @@ class Hold:
     usage: tuple[tuple[str, int, Resources, FlavorName], ...]
     made_at: datetime
     expires_at: datetime
+    pod_sets: tuple[PodSet, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

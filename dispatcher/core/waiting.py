@@ -66,7 +66,13 @@ def candidates_of(workload: HubWorkload, hub: HubView) -> tuple[ClusterName, ...
 
 def standing(workload: HubWorkload, hub: HubView) -> Standing:
     """Where a Workload stands with dispatch."""
-    return _ended(workload) or _not_yet(workload, hub) or _kept_by_kueue(workload, hub) or _open(workload)
+    return (
+        _ended(workload)
+        or _unusable(workload, hub)
+        or _not_yet(workload, hub)
+        or _kept_by_kueue(workload, hub)
+        or _open(workload)
+    )
 
 
 def _ended(workload: HubWorkload) -> Standing | None:
@@ -74,6 +80,18 @@ def _ended(workload: HubWorkload) -> Standing | None:
         return Standing(Phase.FINISHED, workload.finished_at)
     if workload.deleting:
         return Standing(Phase.DELETING)
+    return None
+
+
+def _unusable(workload: HubWorkload, hub: HubView) -> Standing | None:
+    """What can never be dispatched as it is. Asked first: MultiKueue rejects an ownerless Workload at once, and its
+    author has to hear of it even so."""
+    if multikueue_check(workload, hub) is None:
+        return None
+    if workload.problem is not None:
+        return Standing(Phase.UNREADABLE, workload.created_at)
+    if workload.owner is None:
+        return Standing(Phase.NO_OWNER, workload.created_at)
     return None
 
 
@@ -99,11 +117,7 @@ def _not_yet(workload: HubWorkload, hub: HubView) -> Standing | None:
 
 
 def _kept_by_kueue(workload: HubWorkload, hub: HubView) -> Standing | None:
-    """Workloads that Kueue itself places next to another one, and those that cannot be decided at all."""
-    if workload.problem is not None:
-        return Standing(Phase.UNREADABLE, workload.created_at)
-    if workload.owner is None:
-        return Standing(Phase.NO_OWNER, workload.created_at)
+    """Workloads that Kueue itself places next to another one."""
     if workload.replaces_slice is not None and _slice_cluster(workload, hub) is not None:
         # A resize stays where the slice that it replaces runs (FR-NOM-11).
         return Standing(Phase.SLICE_PINNED, workload.quota_reserved_at, (workload.replaces_slice,))

@@ -1,0 +1,1 @@
+"""The read-only HTTP API: what the command line and dashboards ask (docs/adr/0004-api-framework.md)."""

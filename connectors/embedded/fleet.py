@@ -1,0 +1,291 @@
+"""The embedded fleet: a hub and workers in memory, behind the core's ports, with the faults a test may wish for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from connectors.embedded.faults import Feed
+from connectors.embedded.hub import Event, Hub
+from connectors.embedded.jobspec import job_of
+from connectors.embedded.manifests import Manifest, NodeSpec
+from connectors.embedded.multikueue import MultiKueue, Settings
+from connectors.embedded.objects import Workload
+from connectors.embedded.ports import Driver, EmbeddedHub, EmbeddedWorker
+from connectors.embedded.projection import HubProjection, WorkerProjection
+from connectors.embedded.worker import Worker
+from connectors.embedded.world import World
+from dispatcher.core.errors import EntrepotError, Refused
+from dispatcher.core.ids import ClusterName, QueueName, WorkloadUid
+from dispatcher.core.ports import Clock
+from dispatcher.core.snapshot import HubView, StopPolicy, WorkerView
+from dispatcher.core.workload import CheckState, HubWorkload
+
+RELIST_S = 0.2
+"""From a mended link to a watcher that has listed everything anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """A worker to make: the objects applied to it (Node manifests among them become nodes) and more nodes."""
+
+    objects: Sequence[Manifest] = ()
+    nodes: Sequence[NodeSpec] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the hub is set up. Without the clearing policy nothing that we nominate can ever be admitted."""
+
+    clearing_policy: bool = True
+    multikueue: Settings = field(default_factory=Settings)
+
+
+class EmbeddedFleet:
+    """A hub and its workers. All methods act at the clock's now; what follows from them happens as time passes.
+
+    `hub` and `workers` are the ports. Until their `run` is started (or `connect` is called) they see nothing, as a
+    connector that has not listed yet.
+    """
+
+    def __init__(
+        self,
+        hub_objects: Iterable[Manifest],
+        workers: Mapping[str, WorkerSpec],
+        clock: Clock,
+        options: Options | None = None,
+    ) -> None:
+        chosen = options or Options()
+        self.clock = clock
+        self.world = World(clock.now())
+        self._hub = Hub(self.world, hub_objects, chosen.clearing_policy)
+        self._workers = {
+            ClusterName(name): _worker(ClusterName(name), self.world, spec) for name, spec in sorted(workers.items())
+        }
+        self._multikueue = MultiKueue(self.world, self._hub, self._workers, chosen.multikueue)
+        self._driver = Driver(self.world, clock)
+        self._generations = dict.fromkeys(self._workers, 1)
+        hub_projection = HubProjection(self._hub, self._multikueue)
+        self.hub = EmbeddedHub(self._hub, self._driver, Feed(self.world, hub_projection.revision, hub_projection.view))
+        self.workers: dict[ClusterName, EmbeddedWorker] = {
+            name: EmbeddedWorker(name, self._driver, self._worker_feed(name)) for name in self._workers
+        }
+
+    def _worker_feed(self, name: ClusterName) -> Feed[WorkerView]:
+        projection = WorkerProjection(self._workers[name])
+        return Feed(
+            self.world,
+            lambda: (self._generations[name], projection.revision()),
+            lambda now: projection.view(now, self._generations[name]),
+        )
+
+    # --- time and sight ------------------------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Let the ports see without running them: for tests and the simulator, which move the world themselves."""
+        self.hub.feed.started = True
+        for worker in self.workers.values():
+            worker.feed.started = True
+
+    def advance(self, to: datetime | None = None) -> None:
+        """Let everything happen that is due until `to`, by default the clock's now."""
+        self.world.advance(to or self.clock.now())
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The Events on hub Workloads, in order of their first appearance."""
+        return tuple(self._hub.log.events)
+
+    @property
+    def deleted_workloads(self) -> int:
+        return self._hub.log.deleted
+
+    @property
+    def refused_latches(self) -> int:
+        """How often the hub refused MultiKueue's clusterName: not zero means workloads that run unseen."""
+        return self._multikueue.refused_latches
+
+    def hub_view(self) -> HubView:
+        return self.hub.view()
+
+    def worker_view(self, cluster: str) -> WorkerView:
+        return self.workers[ClusterName(cluster)].view()
+
+    # --- users and operators -------------------------------------------------------------------------------------
+
+    def submit(self, manifest: Manifest, cluster: str | None = None) -> None:
+        """Create a job on the hub, or local work on a worker.
+
+        Raises:
+            Refused: it cannot be read, its namespace is missing, or the name is taken.
+        """
+        self.advance()
+        spec = job_of(manifest)
+        if cluster is None:
+            self._hub.submit(spec)
+        else:
+            self._workers[ClusterName(cluster)].submit(spec)
+
+    def create_workload(self, workload: HubWorkload) -> WorkloadUid:
+        """Create a bare Workload on the hub, with no job behind it."""
+        self.advance()
+        return self._hub.create_workload(workload)
+
+    def delete(self, kind: str, namespace: str, name: str) -> None:
+        """Delete a job on the hub. Raises Refused when it is not there."""
+        self.advance()
+        self._hub.delete_job(kind, namespace, name)
+
+    def apply(self, manifest: Manifest, cluster: str | None = None) -> None:
+        """Create or replace a Kueue object or a Namespace, as `kubectl apply` would; a Node joins. None = the hub."""
+        self.advance()
+        if manifest.get("kind") == "Node" and cluster is not None:
+            self._workers[ClusterName(cluster)].pool.add(NodeSpec.of(manifest))
+            return
+        place = self._place(cluster)
+        place.inventory.apply(manifest)
+        self._inventory_changed(place)
+
+    def remove(self, kind: str, name: str, namespace: str = "default", cluster: str | None = None) -> None:
+        """Delete a Kueue object or a Namespace. None = the hub."""
+        self.advance()
+        place = self._place(cluster)
+        place.inventory.remove(kind, name, namespace)
+        self._inventory_changed(place)
+
+    def _place(self, cluster: str | None) -> Hub | Worker:
+        return self._hub if cluster is None else self._workers[ClusterName(cluster)]
+
+    def _inventory_changed(self, place: Hub | Worker) -> None:
+        place.revision += 1
+        place.kueue.inventory_changed()
+
+    def hold_queue(self, queue: str, policy: StopPolicy = StopPolicy.HOLD, cluster: str | None = None) -> None:
+        """Set a ClusterQueue's stopPolicy. None = the hub."""
+        self.advance()
+        place = self._place(cluster)
+        spec = place.inventory.queues[QueueName(queue)]
+        place.inventory.queues[QueueName(queue)] = replace(spec, view=replace(spec.view, stop_policy=policy))
+        self._inventory_changed(place)
+
+    def set_check(
+        self, workload: WorkloadUid, check: str, state: str, message: str = "", requeue_after_s: float | None = None
+    ) -> None:
+        """Write one entry of a hub Workload's admission checks: a budget's answer, or Retry, the move's primitive."""
+        self.advance()
+        found = self._workload(workload)
+        self._hub.kueue.set_check(found, CheckState(check, state, message), requeue_after_s)
+
+    def set_check_active(self, check: str, active: bool) -> None:
+        """Let the controller of a hub AdmissionCheck serve it, or be gone."""
+        self.advance()
+        (self._hub.active_checks.add if active else self._hub.active_checks.discard)(check)
+        (self._hub.inactive_checks.discard if active else self._hub.inactive_checks.add)(check)
+        self._hub.revision += 1
+        self._hub.kueue.checks_changed()
+
+    def set_active(self, workload: WorkloadUid, active: bool) -> None:
+        """Edit spec.active of a hub Workload."""
+        self.advance()
+        found = self._workload(workload)
+        if active:
+            self._hub.kueue.activate(found)
+        else:
+            self._hub.kueue.deactivate(found)
+
+    def _workload(self, uid: WorkloadUid) -> Workload:
+        found = self._hub.workloads.get(uid)
+        if found is None:
+            raise Refused(f"workload {uid} not found")
+        return found
+
+    # --- what befalls workers ------------------------------------------------------------------------------------
+
+    def evict(self, cluster: str, namespace: str, name: str, reason: str = "Preempted") -> None:
+        """The worker's Kueue evicts a Workload. Raises Refused when it is not there."""
+        self.advance()
+        worker = self._workers[ClusterName(cluster)]
+        copy = worker.copies.get((namespace, name))
+        if copy is None:
+            raise Refused(f"{cluster}: workload {namespace}/{name} not found")
+        worker.kueue.evict(copy, reason)
+
+    def cordon(self, cluster: str, node: str, cordoned: bool = True) -> None:
+        self.advance()
+        self._workers[ClusterName(cluster)].pool.cordon(node, cordoned)
+
+    def set_node_ready(self, cluster: str, node: str, ready: bool) -> None:
+        self.advance()
+        self._workers[ClusterName(cluster)].pool.set_ready(node, ready)
+
+    def add_node(self, cluster: str, node: NodeSpec) -> None:
+        self.advance()
+        self._workers[ClusterName(cluster)].pool.add(node)
+
+    def remove_node(self, cluster: str, node: str) -> None:
+        self.advance()
+        self._workers[ClusterName(cluster)].pool.remove(node)
+
+    def switch_off(self, cluster: str, reason: str = "BadKubeConfig") -> None:
+        """The MultiKueueCluster is no longer Active, though the worker itself is well."""
+        self.advance()
+        self._multikueue.switch_off(ClusterName(cluster), reason)
+
+    def switch_on(self, cluster: str) -> None:
+        self.advance()
+        self._multikueue.switch_on(ClusterName(cluster))
+
+    # --- faults of sight and of writes ---------------------------------------------------------------------------
+
+    def silence(self, place: str = "hub", part: str | None = None) -> None:
+        """Let the watch of the hub or of a worker go quiet without an error; `part` is one field of the view."""
+        self.advance()
+        self._feed(place).silence(part)
+
+    def speak(self, place: str = "hub") -> None:
+        """End a silence."""
+        self.advance()
+        self._feed(place).speak()
+
+    def lag(self, seconds: float, place: str = "hub") -> None:
+        """Let a view be that old, unknown to whoever reads it. Zero ends it."""
+        self.advance()
+        self._feed(place).set_lag(seconds)
+
+    def break_link(self, place: str) -> None:
+        """Cut the hub or a worker off: from us, and a worker from MultiKueue as well. Work on it goes on."""
+        self.advance()
+        self._feed(place).break_link("connection refused")
+        if place == "hub":
+            self.hub.link_up = False
+        else:
+            self._workers[ClusterName(place)].link_up = False
+            self._multikueue.link_lost(ClusterName(place))
+
+    def mend_link(self, place: str) -> None:
+        """The hub or a worker can be reached again, and is listed anew."""
+        self.advance()
+        if place == "hub":
+            self.hub.link_up = True
+        else:
+            self._workers[ClusterName(place)].link_up = True
+            self._generations[ClusterName(place)] += 1
+            self._multikueue.link_back(ClusterName(place))
+        self.world.after(RELIST_S, self._feed(place).speak)
+
+    def fail_next_write(self, error: EntrepotError) -> None:
+        """The next nomination raises `error` and changes nothing."""
+        self.hub.faults.errors.append(error)
+
+    def lose_next_reply(self) -> None:
+        """The next nomination is written, but its writer is told Transient."""
+        self.hub.faults.lost_replies += 1
+
+    def _feed(self, place: str) -> Feed[HubView] | Feed[WorkerView]:
+        return self.hub.feed if place == "hub" else self.workers[ClusterName(place)].feed
+
+
+def _worker(name: ClusterName, world: World, spec: WorkerSpec) -> Worker:
+    nodes = [NodeSpec.of(item) for item in spec.objects if item.get("kind") == "Node"]
+    return Worker(name, world, spec.objects, [*nodes, *spec.nodes])

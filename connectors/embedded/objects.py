@@ -1,0 +1,95 @@
+"""The Workload as the embedded apiservers hold it: the one mutable record of the world that views are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from connectors.embedded.jobspec import JobSpec
+from connectors.embedded.manifests import FlavorResource
+from dispatcher.core.ids import ClusterName, FlavorName, QueueName, WorkloadUid
+from dispatcher.core.workload import CheckState, HubWorkload, Owner, PodSet
+
+PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"
+
+
+@dataclass(slots=True, eq=False)
+class Assignment:
+    """What Kueue gave a Workload: per pod set the flavor of each resource, and the quota that this uses."""
+
+    flavors: tuple[tuple[tuple[str, FlavorName], ...], ...]
+    usage: tuple[tuple[FlavorResource, int], ...]
+    borrows: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Workload:
+    """A Workload on the hub or on a worker: `base` is what its manifest said, the rest is its status.
+
+    Times are whole seconds, as the API writes them; None = the condition is not True. `queue` is the ClusterQueue that
+    its LocalQueue leads to, `cluster_queue` the one that has reserved quota for it. `hub_uid` is set on copies that
+    MultiKueue made (the origin label). `seq` is the order of creation, which breaks ties of priority and time.
+    """
+
+    base: HubWorkload
+    seq: int
+    queue_order_at: datetime
+    priority: int
+    job: JobSpec | None
+    hub_uid: WorkloadUid | None = None
+    resource_version: int = 0
+    queue: QueueName | None = None
+    cluster_queue: QueueName | None = None
+    assignment: Assignment | None = None
+    quota_reserved_at: datetime | None = None
+    quota_message: str = ""
+    admitted_at: datetime | None = None
+    evicted_at: datetime | None = None
+    evicted_reason: str = ""
+    requeue_at: datetime | None = None
+    finished_at: datetime | None = None
+    finished_reason: str = ""
+    active: bool = True
+    deleting: bool = False
+    deleted: bool = False
+    checks: dict[str, CheckState] = field(default_factory=dict)
+    cluster_name: ClusterName | None = None
+    nominated: tuple[ClusterName, ...] = ()
+    queued: bool = False
+
+    @property
+    def uid(self) -> WorkloadUid:
+        return self.base.uid
+
+    @property
+    def namespace(self) -> str:
+        return self.base.namespace
+
+    @property
+    def name(self) -> str:
+        return self.base.name
+
+    @property
+    def local_queue(self) -> str:
+        return self.base.local_queue
+
+    @property
+    def pod_sets(self) -> tuple[PodSet, ...]:
+        return self.base.pod_sets
+
+    @property
+    def owner(self) -> Owner | None:
+        return self.base.owner
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+    @property
+    def finished(self) -> bool:
+        return self.finished_at is not None
+
+    @property
+    def admitted(self) -> bool:
+        """Admitted and not on its way out."""
+        return self.admitted_at is not None and self.evicted_at is None and not self.finished

@@ -1,0 +1,216 @@
+"""A worker cluster: its Kueue, its nodes, and the Workloads and jobs on it (ours and local ones)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from connectors.embedded.flavors import flavor_tolerations
+from connectors.embedded.jobs import JobRun
+from connectors.embedded.jobspec import JobSpec
+from connectors.embedded.kueue import RECONCILE_S, Kueue
+from connectors.embedded.manifests import Inventory, Manifest, NodeSpec
+from connectors.embedded.nodes import Needs, NodePool
+from connectors.embedded.objects import Workload
+from connectors.embedded.world import World
+from dispatcher.core.errors import Refused
+from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
+from dispatcher.core.resources import PODS
+from dispatcher.core.workload import HubWorkload, PodSet, Requirement
+
+JobKey = tuple[str, str, str]
+"""(kind, namespace, name) of a job object."""
+
+
+class Worker:
+    """One worker. `told` hears which hub Workload's copy has changed: MultiKueue's watch on this cluster.
+
+    `touched` names the Workloads whose view is out of date.
+    """
+
+    def __init__(self, name: ClusterName, world: World, objects: Iterable[Manifest], nodes: Iterable[NodeSpec]) -> None:
+        self.name = name
+        self.world = world
+        self.revision = 0
+        self.link_up = True
+        self.copies: dict[tuple[str, str], Workload] = {}
+        self.copies_by_hub: dict[WorkloadUid, Workload] = {}
+        self.jobs: dict[JobKey, JobRun] = {}
+        self.inventory = Inventory(objects)
+        self.told: Callable[[WorkloadUid], None] = lambda _: None
+        self.touched: dict[tuple[str, str], None] = {}
+        self._versions = 0
+        self._made = 0
+        self._run_of: dict[WorkloadUid, JobRun] = {}
+        self._workload_of: dict[str, Workload] = {}
+        self.pool = NodePool(world)
+        for node in nodes:
+            self.pool.add(node)
+        self.kueue = Kueue(world, self.inventory, self)
+
+    # --- Kueue's listener ----------------------------------------------------------------------------------------
+
+    def changed(self, workload: Workload) -> None:
+        self._versions += 1
+        workload.resource_version = self._versions
+        self._touch(workload)
+        if workload.hub_uid is not None:
+            self.told(workload.hub_uid)
+
+    def _touch(self, workload: Workload) -> None:
+        self.touched[workload.key] = None
+        self.revision += 1
+
+    def admitted(self, workload: Workload) -> None:
+        self.world.after(RECONCILE_S, lambda: self._start(workload))
+
+    def evicted(self, workload: Workload) -> None:
+        run = self._run_of.get(workload.uid)
+        if run is None or run.finished is not None:
+            self.world.after(RECONCILE_S, lambda: self.kueue.release(workload))
+        else:
+            run.stop(lambda: self.kueue.release(workload))
+
+    def check_active(self, name: str) -> bool:
+        check = self.inventory.checks.get(name)
+        return check is not None and check.active
+
+    # --- jobs ----------------------------------------------------------------------------------------------------
+
+    def pods_bound(self, run: JobRun) -> None:
+        workload = self._workload_of.get(run.uid)
+        if workload is not None:
+            self._touch(workload)
+
+    def job_changed(self, run: JobRun) -> None:
+        self.revision += 1
+        workload = self._workload_of.get(run.uid)
+        if workload is not None:
+            self.changed(workload)
+
+    def job_finished(self, run: JobRun, reason: str) -> None:
+        workload = self._workload_of.get(run.uid)
+        if workload is not None:
+            self.world.after(RECONCILE_S, lambda: self._finish(workload, run, reason))
+
+    def _finish(self, workload: Workload, run: JobRun, reason: str) -> None:
+        if workload.deleted:
+            return
+        self.kueue.finish(workload, reason)
+        if run.spec.ttl_s is not None:
+            self.world.after(run.spec.ttl_s, lambda: self.delete(workload))
+
+    def _start(self, workload: Workload) -> None:
+        run = self._run_of.get(workload.uid)
+        if run is None or not workload.admitted or workload.assignment is None:
+            return
+        needs = tuple(
+            self._needs(pod_set, [flavor for _, flavor in flavors])
+            for pod_set, flavors in zip(workload.pod_sets, workload.assignment.flavors, strict=True)
+        )
+        run.start(needs)
+
+    def _needs(self, pod_set: PodSet, flavors: list[FlavorName]) -> Needs:
+        """The pod as Kueue starts it: the flavors' node labels and tolerations are added to the template's."""
+        selector, tolerations = list(pod_set.selector), list(pod_set.tolerations)
+        for name in dict.fromkeys(flavors):
+            flavor = self.inventory.flavors.get(name)
+            if flavor is not None:
+                selector += [Requirement(key, "In", (value,)) for key, value in flavor.labels]
+                tolerations += flavor_tolerations(flavor)
+        requests = {**dict(pod_set.per_pod.items), PODS: 1}
+        return Needs(tuple(sorted(requests.items())), tuple(selector), pod_set.terms, tuple(tolerations))
+
+    # --- what MultiKueue does here -------------------------------------------------------------------------------
+
+    def create_copy(self, original: Workload) -> None:
+        """Clone a hub Workload. Raises Refused where the namespace is missing or the name is taken."""
+        if original.namespace not in self.inventory.namespaces:
+            raise Refused(f"{self.name}: namespaces {original.namespace!r} not found")
+        if original.key in self.copies:
+            raise Refused(f"{self.name}: workload {original.namespace}/{original.name} already exists")
+        self._create(original.base, original.priority, original.job, original.uid)
+
+    def create_job(self, copy: Workload) -> bool:
+        """Create the real job of an admitted copy. False where another job of that name stands in the way."""
+        assert copy.job is not None
+        key = (copy.job.kind, copy.job.namespace, copy.job.name)
+        standing = self.jobs.get(key)
+        if standing is not None:
+            return standing.hub_uid == copy.hub_uid
+        run = self._create_job(copy.job, copy)
+        run.hub_uid = copy.hub_uid
+        self._start(copy)
+        return True
+
+    def delete(self, workload: Workload) -> None:
+        """Delete a Workload of this worker and its job."""
+        if workload.deleted:
+            return
+        run = self._run_of.pop(workload.uid, None)
+        if run is not None:
+            run.delete()
+            self._workload_of.pop(run.uid, None)
+            self.jobs.pop((run.spec.kind, run.spec.namespace, run.spec.name), None)
+        self.kueue.remove(workload)
+        self.copies.pop(workload.key, None)
+        if workload.hub_uid is not None:
+            self.copies_by_hub.pop(workload.hub_uid, None)
+        self.changed(workload)
+
+    def active_pods(self, workload: Workload) -> int:
+        """Pods of a Workload's job that have not gone: status.active of the job."""
+        run = self._run_of.get(workload.uid)
+        return 0 if run is None else run.active_pods
+
+    def bound_pods(self, workload: Workload) -> int:
+        """Pods of a Workload's job that are on nodes."""
+        run = self._run_of.get(workload.uid)
+        return 0 if run is None else run.bound_pods
+
+    def has_job(self, workload: Workload) -> bool:
+        return workload.uid in self._run_of
+
+    # --- local work ----------------------------------------------------------------------------------------------
+
+    def submit(self, spec: JobSpec) -> None:
+        """Somebody creates a job on the worker itself. Raises Refused where that cannot be."""
+        if (spec.kind, spec.namespace, spec.name) in self.jobs:
+            raise Refused(f"{self.name}: {spec.kind} {spec.namespace}/{spec.name} already exists")
+        if spec.namespace not in self.inventory.namespaces:
+            raise Refused(f"{self.name}: namespaces {spec.namespace!r} not found")
+        run = self._create_job(spec, None)
+        self.world.after(RECONCILE_S, lambda: self._create_local(run))
+
+    def _create_local(self, run: JobRun) -> None:
+        spec = run.spec
+        priority = self.inventory.priorities.get(spec.priority_class or "", 0)
+        base = spec.workload("local", run.uid, priority, self.world.stamp())
+        workload = self._create(base, priority, spec, None)
+        self._bind(run, workload)
+
+    def _create(
+        self, base_of: HubWorkload, priority: int, job: JobSpec | None, hub_uid: WorkloadUid | None
+    ) -> Workload:
+        self._made += 1
+        now = self.world.stamp()
+        base = replace(base_of, uid=WorkloadUid(f"{self.name}-{self._made:08d}"), created_at=now)
+        workload = Workload(base=base, seq=self._made, queue_order_at=now, priority=priority, job=job, hub_uid=hub_uid)
+        self.copies[workload.key] = workload
+        if hub_uid is not None:
+            self.copies_by_hub[hub_uid] = workload
+        self.kueue.add(workload)
+        return workload
+
+    def _create_job(self, spec: JobSpec, workload: Workload | None) -> JobRun:
+        run = JobRun(self.world, self.pool, spec, self)
+        self._made += 1
+        run.uid = f"{self.name}-job-{self._made:08d}"
+        self.jobs[spec.kind, spec.namespace, spec.name] = run
+        if workload is not None:
+            self._bind(run, workload)
+        return run
+
+    def _bind(self, run: JobRun, workload: Workload) -> None:
+        self._run_of[workload.uid] = run
+        self._workload_of[run.uid] = workload

@@ -1,0 +1,171 @@
+"""Where a cluster's access comes from, and the rule that it is read again: none of it is read once for ever.
+
+A source is asked on a timer and after a 401 (FR-AUT-03). A Secret is polled rather than watched: a GET of one named
+Secret needs `get` on that name only, a watch needs `list` on all Secrets of the namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from connectors.kubernetes.faults import NotFound
+from connectors.kubernetes.fields import Raw, child, text
+from connectors.kubernetes.kubeconfig import Access, BadKubeconfig, parse
+from dispatcher.core.errors import Transient
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_FILE_LIMIT = 1 << 20
+
+GetSecret = Callable[[str, str], Awaitable[Raw]]
+"""Reads one Secret of the hub: (namespace, name) to the object. Raises NotFound, Refused or Transient."""
+
+
+class Source(Protocol):
+    """Something that says how a cluster is reached now."""
+
+    async def read(self) -> Access:
+        """The access as it stands.
+
+        Raises:
+            BadKubeconfig: what is there must not be used; the cluster is out until it is mended.
+            Transient: it could not be read now; what was read before stays good.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A kubeconfig file; it may name files beside it."""
+
+    path: Path
+
+    async def read(self) -> Access:
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Access:
+        return parse(_content(self.path, "kubeconfig"), self.path.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class InClusterSource:
+    """The service account of the pod that we run in; the kubelet rotates its token file."""
+
+    host: str
+    port: str
+    directory: Path = SERVICE_ACCOUNT
+
+    async def read(self) -> Access:
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Access:
+        if not self.host or not self.port:
+            raise BadKubeconfig("not in a cluster: give a kubeconfig file, or run as a pod with a service account")
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        authority = _content(self.directory / "ca.crt", "ca.crt of the service account")
+        return Access(
+            server=f"https://{host}:{self.port}",
+            ca_pem=authority.decode("ascii", "replace"),
+            token_file=self.directory / "token",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SecretSource:
+    """A kubeconfig in a Secret of the hub, as MultiKueue keeps them (key `kubeconfig`)."""
+
+    get: GetSecret
+    namespace: str
+    name: str
+    key: str
+
+    async def read(self) -> Access:
+        where = f"Secret {self.namespace}/{self.name}"
+        try:
+            secret = await self.get(self.namespace, self.name)
+        except NotFound:
+            raise BadKubeconfig(f"{where} does not exist on the hub") from None
+        encoded = text(child(secret, "data"), self.key)
+        if not encoded:
+            raise BadKubeconfig(f"{where} has no key {self.key!r}")
+        try:
+            content = base64.b64decode(encoded, validate=True)
+        except binascii.Error:
+            raise BadKubeconfig(f"{where}: key {self.key!r} is not base64") from None
+        try:
+            return parse(content)
+        except BadKubeconfig as error:
+            raise BadKubeconfig(f"{where}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class NoSource:
+    """A cluster of the blueprint that names no credentials."""
+
+    reason: str
+
+    async def read(self) -> Access:
+        raise BadKubeconfig(self.reason)
+
+
+async def bearer(access: Access) -> str | None:
+    """The token to send now: inline, from the token file, or from the plugin. None when a certificate speaks for us.
+
+    Raises:
+        BadKubeconfig: the plugin cannot be run or gives no token.
+        Transient: the token file cannot be read now.
+    """
+    if access.token is not None:
+        return access.token
+    if access.token_file is not None:
+        return await asyncio.to_thread(_token_from, access.token_file)
+    if access.plugin is not None:
+        return await _token_by_plugin(access)
+    return None
+
+
+def _token_from(path: Path) -> str:
+    token = _content(path, "token file").decode("ascii", "replace").strip()
+    if not token:
+        raise Transient("the token file is empty")
+    return token
+
+
+async def _token_by_plugin(access: Access) -> str:
+    """Run the plugin by kubernetes-asyncio, imported here because it costs 40 MB that most daemons do not need."""
+    from kubernetes_asyncio.config.exec_provider import ExecProvider
+    from kubernetes_asyncio.config.kube_config import ConfigNode
+
+    assert access.plugin is not None
+    command = access.plugin.command
+    try:
+        async with asyncio.timeout(30):
+            status = await ExecProvider(ConfigNode("exec", dict(access.plugin.config))).run()
+    except TimeoutError:
+        raise Transient(f"credential plugin {command!r} did not answer within 30 s") from None
+    except Exception:  # noqa: BLE001 - a foreign program: whatever it throws means no token, its text may hold one
+        raise BadKubeconfig(f"credential plugin {command!r} failed: run it by hand to see why") from None
+    token = status.get("token") if isinstance(status, dict) else None
+    if not isinstance(token, str) or not token:
+        raise BadKubeconfig(f"credential plugin {command!r} gave no token")
+    return token
+
+
+def _content(path: Path, what: str) -> bytes:
+    """A small file, whole."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_FILE_LIMIT)
+    except FileNotFoundError:
+        raise BadKubeconfig(f"{what} does not exist") from None
+    except OSError as error:
+        raise Transient(f"{what} cannot be read: {error.strerror}") from None
+
+
+def same_endpoint(one: Access, other: Access) -> bool:
+    """Whether connections may be kept: everything but the bearer token is the same."""
+    return replace(one, token=None, token_file=None) == replace(other, token=None, token_file=None)

@@ -1,0 +1,137 @@
+"""Nodes, pods and namespaces of a worker, from JSON to what a fit needs. Pure."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from connectors.kubernetes.decode import CopyRecord
+from connectors.kubernetes.decode_queues import taint
+from connectors.kubernetes.fields import (
+    Raw,
+    child,
+    children,
+    condition,
+    integer,
+    pairs,
+    readable_resources,
+    shared,
+    text,
+)
+from connectors.kubernetes.pods import pod_requests
+from dispatcher.core.resources import PODS, Resources
+from dispatcher.core.snapshot import NodeView, WorkerCopy
+
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
+PODSET_LABEL = "kueue.x-k8s.io/podset"
+WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
+ENDED_PHASES = ("Succeeded", "Failed")
+
+JobKey = tuple[str, str, str]
+"""(kind, namespace, name) of a job, ("uid", "", uid) of an owner, or ("Workload", namespace, name)."""
+
+
+def namespace(raw: Raw) -> str | None:
+    """A namespace that can take work; one that is being deleted refuses new objects."""
+    meta = child(raw, "metadata")
+    return None if "deletionTimestamp" in meta else shared(meta, "name")
+
+
+def node(raw: Raw) -> NodeView:
+    """A node without its pods; an allocatable entry that cannot be read is not there to give."""
+    meta, spec = child(raw, "metadata"), child(raw, "spec")
+    return NodeView(
+        name=shared(meta, "name"),
+        labels=pairs(child(meta, "labels")),
+        allocatable=readable_resources(child(raw, "status", "allocatable")),
+        taints=tuple(taint(entry) for entry in children(spec, "taints")),
+        ready=condition(raw, "Ready").holds,
+        schedulable=spec.get("unschedulable") is not True,
+        deleting="deletionTimestamp" in meta,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PodUse:
+    """A pod that sits on a node and has not ended: what it takes, and the jobs it may belong to."""
+
+    node: str
+    requests: Resources
+    jobs: tuple[JobKey, ...]
+    yields: bool = False
+
+
+def pod_use(raw: Raw) -> PodUse | None:
+    """None for a pod that takes nothing from any node: not bound yet, or ended.
+
+    Raises:
+        QuantityError: a request cannot be read.
+    """
+    spec = child(raw, "spec")
+    on_node = shared(spec, "nodeName")
+    if not on_node or text(child(raw, "status"), "phase") in ENDED_PHASES:
+        return None
+    meta = child(raw, "metadata")
+    return PodUse(on_node, pod_requests(spec), _jobs(meta), yields=_yields(spec, meta))
+
+
+def _yields(spec: Raw, meta: Raw) -> bool:
+    """Burn-in and idle tests run below the default priority 0, so the scheduler removes them for any ordinary pod
+    (FR-SCO-06). Kueue's own pods are not among them: what they lose is priced as a preemption."""
+    return integer(spec, "priority") < 0 and PODSET_LABEL not in child(meta, "labels")
+
+
+def _jobs(meta: Raw) -> tuple[JobKey, ...]:
+    labels, where = child(meta, "labels"), shared(meta, "namespace")
+    named = (
+        ("JobSet", text(labels, JOBSET_NAME_LABEL)),
+        ("Job", text(labels, JOB_NAME_LABEL)),
+        ("Workload", text(child(meta, "annotations"), WORKLOAD_ANNOTATION)),
+    )
+    owners = (("uid", "", sys.intern(text(o, "uid"))) for o in children(meta, "ownerReferences"))
+    return (*((kind, where, sys.intern(name)) for kind, name in named if name), *owners)
+
+
+def with_pods(nodes: Iterable[NodeView], pods: Iterable[PodUse]) -> tuple[NodeView, ...]:
+    """Nodes by name, each with what its pods ask of it; every pod takes one of the node's `pods` as well."""
+    asked: dict[str, dict[str, int]] = {}
+    yielding: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        for sums in (asked, yielding) if pod.yields else (asked,):
+            taken = sums.setdefault(pod.node, {PODS: 0})
+            taken[PODS] += 1
+            for name, value in pod.requests:
+                taken[name] = taken.get(name, 0) + value
+    ordered = sorted(nodes, key=lambda n: n.name)
+    return tuple(
+        replace(n, requested=Resources.of(asked[n.name]), yielding=Resources.of(yielding.get(n.name, {})))
+        if n.name in asked
+        else n
+        for n in ordered
+    )
+
+
+def with_bound_pods(records: Iterable[CopyRecord], pods: Iterable[PodUse]) -> dict[tuple[str, str], WorkerCopy]:
+    """Copies by (namespace, name) in that order, each with the number of its job's pods that are on nodes."""
+    bound: Counter[JobKey] = Counter()
+    for pod in pods:
+        bound.update(set(pod.jobs))
+    found = {}
+    for record in sorted(records, key=lambda r: (r.copy.namespace, r.copy.name)):
+        count = _bound(record, bound)
+        found[(record.copy.namespace, record.copy.name)] = (
+            replace(record.copy, bound_pods=count) if count else record.copy
+        )
+    return found
+
+
+def _bound(record: CopyRecord, bound: Counter[JobKey]) -> int:
+    """Pods name their job in several ways; the ways overlap, so the one that finds most is the count."""
+    copy = record.copy
+    ways: list[JobKey] = [("Workload", copy.namespace, copy.name)]
+    if record.owner_uid:
+        ways += [(copy.job_kind, copy.namespace, copy.job_name), ("uid", "", record.owner_uid)]
+    return max(bound[way] for way in ways)

@@ -1,0 +1,164 @@
+"""The hub: everything that dispatch sees of it, and the two things that dispatch writes to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from connectors.kubernetes import decode, decode_queues, preflight
+from connectors.kubernetes.client import ApiClient
+from connectors.kubernetes.events import EventWriter
+from connectors.kubernetes.faults import NotFound
+from connectors.kubernetes.feed import Feed, FeedSettings
+from connectors.kubernetes.fields import Raw, child, text
+from connectors.kubernetes.nomination import nomination_call
+from connectors.kubernetes.owners import OwnerWatch
+from connectors.kubernetes.watch import Informer, Kind, Observer, T
+from dispatcher.core.errors import Conflict, Refused, Transient
+from dispatcher.core.ports import Clock, Nomination, Notice, Wake
+from dispatcher.core.snapshot import HubView
+from dispatcher.core.workload import HubWorkload, OwnerMeta
+
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+
+
+class KubernetesHub:
+    """`HubPort` over a real apiserver."""
+
+    def __init__(
+        self, client: ApiClient, clock: Clock, settings: FeedSettings | None = None, observer: Observer | None = None
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._feed = Feed(client, clock, settings, observer)
+        self._owners = OwnerWatch(self._feed, clock)
+        self._workloads = self._informer("workloads", self._workload)
+        self._checks = self._informer("admissionchecks", decode_queues.check)
+        self._configs = self._informer("multikueueconfigs", decode_queues.multikueue_config)
+        self._clusters = self._informer("multikueueclusters", decode_queues.multikueue_cluster)
+        self._queues = self._informer("clusterqueues", decode_queues.hub_queue)
+        self._local_queues = self._informer("localqueues", decode_queues.local_queue)
+        self._needed = (
+            self._workloads,
+            self._checks,
+            self._configs,
+            self._clusters,
+            self._queues,
+            self._local_queues,
+            *self._owners.needed,
+        )
+        self._events = EventWriter(client)
+        self._identity: str | None = None
+        self._identity_of = 0
+        self._built: HubView | None = None
+        self._built_at = -1
+
+    # --- what is seen ---
+
+    async def check_ready(self) -> None:
+        await preflight.check(self._client)
+        await self._verify_identity()
+
+    async def run(self, wake: Wake) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._feed.run(wake))
+            group.create_task(self._owners.run())
+
+    def view(self) -> HubView:
+        """Content is rebuilt only when some of it changed; age, sync and error are those of this instant."""
+        revision = self._feed.revision()
+        if self._built is None or revision != self._built_at:
+            self._built, self._built_at = self._content(), revision
+        return replace(
+            self._built,
+            synced=self._feed.synced(self._needed),
+            observed_at=self._feed.observed_at(self._needed),
+            error=self._feed.error(),
+        )
+
+    def _content(self) -> HubView:
+        workloads = {w.uid: w for w in self._workloads.cache.values()}
+        owners = self._owners.metas()
+        return HubView(
+            synced=False,
+            observed_at=None,
+            workloads={uid: self._joined(workloads[uid], owners) for uid in sorted(workloads)},
+            owners=owners,
+            checks={check.name: check for _, check in self._checks.cache.items()},
+            configs={name: clusters for (_, name), clusters in self._configs.cache.items()},
+            clusters={cluster.name: cluster for _, cluster in self._clusters.cache.items()},
+            queues={queue.name: queue for _, queue in self._queues.cache.items()},
+            local_queues=dict(self._local_queues.cache.items()),
+        )
+
+    def _joined(self, workload: HubWorkload, owners: Mapping[str, OwnerMeta]) -> HubWorkload:
+        """A Workload with what its owner's object adds.
+
+        An owner that we cannot see may carry keys (data sets!) that we would then not obey: such a Workload is
+        unreadable, not undeclared.
+        """
+        owner = workload.owner
+        if workload.group_key is not None:
+            workload = replace(workload, component_count=self._owners.components(workload))
+        if owner is None or not owner.uid or owner.uid in owners or workload.finished or workload.problem:
+            return workload
+        return replace(
+            workload,
+            problem=f"its {owner.kind} {owner.name} ({owner.api_version}) cannot be seen: the daemon's account needs "
+            "list and watch on that kind",
+        )
+
+    def _workload(self, raw: Raw) -> HubWorkload:
+        found = decode.hub_workload(raw)
+        self._owners.saw(found.owner)
+        return found
+
+    def _informer(self, plural: str, projection: Callable[[Raw], T | None]) -> Informer[T]:
+        informer = Informer(Kind(plural, f"{KUEUE}/{plural}"), projection, self._feed.around)
+        self._feed.add(informer)
+        return informer
+
+    # --- what is written ---
+
+    async def nominate(self, nomination: Nomination) -> str:
+        """See `HubPort.nominate`. The reply is taken into the view, so that the next cycle sees its own write."""
+        call = nomination_call(nomination)
+        await self._verify_identity()
+        try:
+            written = await self._client.once(call)
+        except NotFound as error:
+            raise Conflict(f"{nomination.namespace}/{nomination.name} is gone: {error}") from None
+        version = text(child(written, "metadata"), "resourceVersion")
+        if not version:
+            raise Transient("the hub's answer to a nomination has no resourceVersion")
+        self._workloads.offer(written)
+        return version
+
+    async def notify(self, notice: Notice) -> None:
+        """See `HubPort.notify`."""
+        try:
+            await self._events.write(notice, self._clock.now())
+        except Conflict as error:
+            raise Transient(f"the Event was changed at the same time: {error}") from None
+
+    async def get_secret(self, namespace: str, name: str) -> Raw:
+        """One Secret of the hub, for the kubeconfigs of workers."""
+        return await self._client.get(f"/api/v1/namespaces/{namespace}/secrets/{name}")
+
+    async def close(self) -> None:
+        """Close all connections; for those who never call `run`."""
+        await self._client.close()
+
+    async def _verify_identity(self) -> None:
+        """Before a write, whenever the access has changed: is this still the cluster that we decided for (FR-AUT-01)?
+
+        Raises:
+            Refused: it is another one, or it no longer says which one it is.
+        """
+        if self._identity_of == self._client.generation and self._identity_of:
+            return
+        found = await self._client.identity()
+        if self._identity is not None and found != self._identity:
+            raise Refused("the hub's address now leads to another cluster than at start: nothing is written to it")
+        self._identity, self._identity_of = found, self._client.generation

@@ -1,0 +1,378 @@
+"""One kind of one cluster, kept current: list, watch, resume, and list again when the watch cannot be trusted.
+
+What proves that the cache is the truth, from cheap to dear:
+- every byte from the server, bookmarks included (about one a minute), proves this watch;
+- silence beyond `silence_s` ends it, and the kind is listed again (FR-WAT-01): the peer may be long gone;
+- a list at least every `relist_s` proves it against losses that nobody noticed; deletions missed leave the cache.
+Between two bytes the cluster's heartbeat (feed.py) proves the link; so what a reader takes as fresh may be wrong for
+`silence_s` at most, and only if one connection dies without a sign while another one to the same server lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+from connectors.kubernetes.cache import Cache, Key, version_number
+from connectors.kubernetes.client import JSON, METADATA_LIST, METADATA_ONE, ApiClient
+from connectors.kubernetes.faults import Expired, NotFound, of_status
+from connectors.kubernetes.fields import Raw, child, children, integer, text
+from connectors.kubernetes.lines import LINE_LIMIT, LineSplitter
+from dispatcher.core.errors import EntrepotError, Refused, Transient
+from dispatcher.core.ports import Clock
+from dispatcher.logs import get_logger
+from dispatcher.runtime import Waker
+
+T = TypeVar("T")
+
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError)
+"""What a decoder may raise for one odd object; QuantityError is a ValueError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What to watch. `optional`: its API may be absent (a CRD not installed), which is then simply nothing to see."""
+
+    name: str
+    path: str
+    metadata_only: bool = False
+    optional: bool = False
+    field_selector: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """Seconds, unless named otherwise. All watches of a cluster share one."""
+
+    silence_s: float = 90.0
+    """No byte for so long ends a watch. Above the apiserver's bookmark interval of a minute."""
+    relist_s: float = 300.0
+    """Also the server-side timeout of a watch, so that a planned list falls between two watches."""
+    mend_s: float = 30.0
+    """After a line that could not be read, the kind is listed again so soon."""
+    absent_s: float = 300.0
+    """How often to look whether an absent kind has come."""
+    first_pause_s: float = 0.5
+    longest_pause_s: float = 30.0
+    page_objects: int = 250
+    line_bytes: int = LINE_LIMIT
+
+
+class Observer(Protocol):
+    """Counts what happens to watches, for metrics. `what` is one of: listed, resumed, expired, silent, failed,
+    unreadable, absent."""
+
+    def watch(self, cluster: str, kind: str, what: str) -> None: ...
+
+
+class Unobserved:
+    """The observer of those who do not count."""
+
+    def watch(self, cluster: str, kind: str, what: str) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all informers of a cluster share."""
+
+    client: ApiClient
+    clock: Clock
+    settings: WatchSettings
+    observer: Observer
+
+
+class _Silent(Exception):
+    """No byte within the limit."""
+
+
+class _Due(Exception):
+    """A list is due although the watch is well."""
+
+
+class Informer(Generic[T]):
+    """Keeps `cache` current while `run` runs. Only `cache`, the flags and `offer` are for others."""
+
+    def __init__(self, kind: Kind, decode: Callable[[Raw], T | None], around: Surroundings) -> None:
+        self.kind = kind
+        self.cache: Cache[T] = Cache()
+        self.synced = False
+        """Listed completely since start, or since the last time that the watch had to be given up."""
+        self.watching = False
+        self.absent = False
+        self.heard_at: datetime | None = None
+        """When the last byte came from the server."""
+        self.error: str | None = None
+        self._decode = decode
+        self._around = around
+        self._wake: Callable[[], None] = lambda: None
+        self._resource_version = ""
+        self.generation = 0
+        self._heard_s = 0.0
+        self._list_due_s = 0.0
+        self._went_back = 0
+        self._failures = 0
+        self._alarm = Waker(around.clock)
+
+    @property
+    def current(self) -> bool:
+        """Whether what is held comes from the server that the client talks to now."""
+        return self.generation == self._around.client.generation
+
+    async def run(self, wake: Callable[[], None]) -> None:
+        """Never returns and never raises for what servers and networks do."""
+        self._wake, self._resource_version, self._failures = wake, "", 0
+        while True:
+            try:
+                await self._round()
+            except NotFound as error:
+                await self._not_served(error)
+            except Expired:
+                self._give_up("expired")
+                await self._pause()
+            except _Silent:
+                self._give_up("silent")
+                await self._pause()
+            except _Due:
+                pass
+            except EntrepotError as error:
+                self._report(error)
+                self._count("failed")
+                await self._pause()
+
+    def kick(self) -> None:
+        """The link is known to be back: do not wait out a pause that was meant for a dead one."""
+        self._failures = 0
+        self._alarm.wake()
+
+    def offer(self, raw: Raw) -> None:
+        """Take an object from a reply to one of our own calls, if it is newer than what the watch has brought."""
+        if self.synced and self._take("MODIFIED", raw):
+            self._wake()
+
+    async def _round(self) -> None:
+        if self._must_list():
+            await self._list()
+        else:
+            self._count("resumed")
+        await _guarded(self._watch(), self._guard())
+
+    # --- list ---
+
+    def _must_list(self) -> bool:
+        if not self.current:
+            self._resource_version = ""
+        return not self._resource_version or self._around.clock.monotonic_s() >= self._list_due_s
+
+    async def _list(self) -> None:
+        around, listed, token = self._around, dict[Key, tuple[int | None, T | None]](), ""
+        accept = METADATA_LIST if self.kind.metadata_only else JSON
+        while True:
+            params = {"limit": str(around.settings.page_objects), **self._selector()}
+            if token:
+                params["continue"] = token
+            page = await around.client.page(self.kind.path, params, accept)
+            self._heard()
+            for raw in children(page, "items"):
+                meta = child(raw, "metadata")
+                listed[_key(meta)] = (version_number(text(meta, "resourceVersion")), self._decoded(raw))
+            token = text(child(page, "metadata"), "continue")
+            if not token:
+                break
+        self._adopt_list(listed, text(child(page, "metadata"), "resourceVersion"))
+
+    def _adopt_list(self, listed: dict[Key, tuple[int | None, T | None]], version: str) -> None:
+        """A list older than what was seen is not believed twice; the third time the server's store was put back."""
+        number, client = version_number(version), self._around.client
+        fresh_start = not self.current
+        if not fresh_start and number is not None and number < self.cache.newest:
+            self._went_back += 1
+            if self._went_back < 3:
+                raise Transient(f"{client.name}: {self.kind.name}: the list is older than what was seen before")
+            get_logger().warning("store_went_back", cluster=client.name, kind=self.kind.name)
+            fresh_start = True
+        changed = self.cache.restart(listed) if fresh_start else self.cache.replace(listed, number)
+        self._went_back, self.generation, self._resource_version = 0, client.generation, version
+        self._list_due_s = self._around.clock.monotonic_s() + self._around.settings.relist_s
+        self._count("listed")
+        news = changed or not self.synced or self.error is not None or self.absent
+        self.synced, self.error, self.absent = True, None, False
+        if news:
+            self._wake()
+
+    # --- watch ---
+
+    async def _watch(self) -> None:
+        around = self._around
+        params = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._resource_version,
+            "timeoutSeconds": str(round(around.settings.relist_s)),
+            **self._selector(),
+        }
+        self._heard_s = started_s = around.clock.monotonic_s()
+        accept = METADATA_ONE if self.kind.metadata_only else JSON
+        chunks_seen = 0
+        async with around.client.stream(self.kind.path, params, accept) as chunks:
+            self._heard()
+            self._healthy()
+            try:
+                chunks_seen = await self._consume(chunks)
+            finally:
+                self.watching = False
+        if not chunks_seen and around.clock.monotonic_s() - started_s < 1.0:
+            raise Transient(f"{around.client.name}: {self.kind.name}: the server ended the watch at once")
+
+    async def _consume(self, chunks: AsyncIterator[bytes]) -> int:
+        splitter = LineSplitter(self._around.settings.line_bytes)
+        seen = overlong = 0
+        async for chunk in chunks:
+            seen += 1
+            self._failures = 0
+            self._heard()
+            lines = splitter.feed(chunk)
+            if splitter.overlong != overlong:
+                overlong = splitter.overlong
+                self._unreadable(f"a line of more than {self._around.settings.line_bytes} bytes")
+            changes = sum(self._line(line) for line in lines)
+            if changes:
+                self._wake()
+        return seen
+
+    async def _guard(self) -> None:
+        """Ends the watch from outside when it is silent, or when a list is overdue although it goes on."""
+        clock, settings = self._around.clock, self._around.settings
+        while True:
+            now_s = clock.monotonic_s()
+            silent_s = self._heard_s + settings.silence_s
+            # The server ends the watch by itself about when the list is due: overtime is for one that does not.
+            due_s = self._list_due_s + settings.mend_s
+            if now_s >= silent_s:
+                raise _Silent
+            if now_s >= due_s:
+                raise _Due
+            await clock.sleep(min(silent_s - now_s, due_s - now_s, settings.mend_s))
+            self._failures = 0
+
+    def _line(self, line: bytes) -> bool:
+        """One event; says whether a reader sees a difference. Raises Expired or another error that the server sent."""
+        try:
+            event = json.loads(line)
+            kind, raw = event["type"], event["object"]
+        except _MALFORMED:
+            self._unreadable("a line that is no watch event")
+            return False
+        if not isinstance(raw, dict):
+            self._unreadable("an event without an object")
+            return False
+        if kind == "ERROR":
+            where = f"{self._around.client.name}: WATCH {self.kind.path}"
+            raise of_status(integer(raw, "code", 500), where, line and json.dumps(raw).encode(), {})
+        version = text(child(raw, "metadata"), "resourceVersion")
+        changed = kind != "BOOKMARK" and self._take(str(kind), raw)
+        self._resource_version = version or self._resource_version
+        return changed
+
+    def _take(self, event: str, raw: Raw) -> bool:
+        meta = child(raw, "metadata")
+        key, version = _key(meta), version_number(text(meta, "resourceVersion"))
+        if event == "DELETED":
+            return self.cache.remove(key, version)
+        return self.cache.put(key, version, self._decoded(raw))
+
+    def _decoded(self, raw: Raw) -> T | None:
+        """The projection; an object that cannot be read is not there, and is reported."""
+        try:
+            return self._decode(raw)
+        except _MALFORMED as error:
+            name = "/".join(_key(child(raw, "metadata")))
+            get_logger().warning(
+                "object_unreadable", cluster=self._around.client.name, kind=self.kind.name, name=name, error=str(error)
+            )
+            self._count("unreadable")
+            return None
+
+    # --- states ---
+
+    def _heard(self) -> None:
+        self._heard_s, self.heard_at = self._around.clock.monotonic_s(), self._around.clock.now()
+
+    def _healthy(self) -> None:
+        news = self.error is not None or not self.watching
+        self.watching, self.error = True, None
+        if news:
+            self._wake()
+
+    def _report(self, error: EntrepotError) -> None:
+        """A lost link is one line of the feed's, not one of each kind; what a person must mend is a warning here."""
+        text = str(error)
+        if text != self.error:
+            log = get_logger().warning if isinstance(error, Refused) else get_logger().debug
+            log("watch_failed", cluster=self._around.client.name, kind=self.kind.name, error=text)
+            self.error = text
+            self._wake()
+
+    def _give_up(self, what: str) -> None:
+        """The cache may have missed something: it is not trusted until it has been listed again."""
+        log = get_logger().info if what == "silent" else get_logger().debug
+        log("watch_given_up", cluster=self._around.client.name, kind=self.kind.name, because=what)
+        self._count(what)
+        self._resource_version, self.synced = "", False
+        self._wake()
+
+    def _unreadable(self, what: str) -> None:
+        """We lost one event and cannot say of which object: go on, and list again soon."""
+        get_logger().warning("watch_line_unreadable", cluster=self._around.client.name, kind=self.kind.name, error=what)
+        self._count("unreadable")
+        self._list_due_s = min(self._list_due_s, self._around.clock.monotonic_s())
+
+    async def _not_served(self, error: NotFound) -> None:
+        around = self._around
+        if not self.kind.optional:
+            self._report(Refused(f"{error} ({self.kind.name} is not served: is Kueue installed there?)"))
+            self._count("failed")
+            await self._pause()
+            return
+        self._count("absent")
+        self.cache.restart({})
+        self.generation = around.client.generation
+        if not (self.absent and self.synced):
+            self.absent, self.synced, self.error = True, True, None
+            self._wake()
+        self._resource_version = ""
+        await self._alarm.wait(around.settings.absent_s)
+
+    async def _pause(self) -> None:
+        """Wait before the next try: doubling, capped, and spread by a hash, so that informers do not come together."""
+        settings, name = self._around.settings, self._around.client.name
+        pause_s = min(settings.first_pause_s * 2 ** min(self._failures, 16), settings.longest_pause_s)
+        self._failures += 1
+        seed = hashlib.sha256(f"{name}|{self.kind.name}|{self._failures}".encode()).digest()[0]
+        await self._alarm.wait(pause_s * (0.5 + seed / 512))
+
+    def _selector(self) -> dict[str, str]:
+        return {"fieldSelector": self.kind.field_selector} if self.kind.field_selector else {}
+
+    def _count(self, what: str) -> None:
+        self._around.observer.watch(self._around.client.name, self.kind.name, what)
+
+
+def _key(meta: Raw) -> Key:
+    return (text(meta, "namespace"), text(meta, "name"))
+
+
+async def _guarded(work: Coroutine[Any, Any, None], guard: Coroutine[Any, Any, None]) -> None:
+    """Run `work` to its end unless `guard` raises first. One exception comes out, not a group."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            watchman = group.create_task(guard)
+            await work
+            watchman.cancel()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None

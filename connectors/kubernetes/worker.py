@@ -1,0 +1,100 @@
+"""One worker cluster, read only: its queues with quotas, flavors, nodes with what is free, and all copies of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from connectors.kubernetes import decode, decode_nodes, decode_queues
+from connectors.kubernetes.cache import Part
+from connectors.kubernetes.client import ApiClient
+from connectors.kubernetes.feed import Feed, FeedSettings
+from connectors.kubernetes.fields import Raw
+from connectors.kubernetes.watch import Informer, Kind, Observer, T
+from dispatcher.core.ids import ClusterName
+from dispatcher.core.ports import Clock, Wake
+from dispatcher.core.snapshot import WorkerView
+
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+
+
+class KubernetesWorker:
+    """`WorkerPort` over a real apiserver. Needs get, list and watch, nothing else (kueue-contract section 8)."""
+
+    def __init__(
+        self,
+        name: ClusterName,
+        client: ApiClient,
+        clock: Clock,
+        settings: FeedSettings | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self._name = name
+        self._feed = Feed(client, clock, settings, observer)
+        self._queues = self._informer("clusterqueues", f"{KUEUE}/clusterqueues", decode_queues.cluster_queue)
+        self._local_queues = self._informer("localqueues", f"{KUEUE}/localqueues", decode_queues.local_queue)
+        self._cohorts = self._informer("cohorts", f"{KUEUE}/cohorts", decode_queues.cohort)
+        self._flavors = self._informer("resourceflavors", f"{KUEUE}/resourceflavors", decode_queues.flavor)
+        self._copies = self._informer("workloads", f"{KUEUE}/workloads", decode.worker_copy)
+        self._nodes = self._informer("nodes", "/api/v1/nodes", decode_nodes.node)
+        self._pods = self._add(
+            Kind("pods", "/api/v1/pods", field_selector="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"),
+            decode_nodes.pod_use,
+        )
+        self._namespaces = self._add(
+            Kind("namespaces", "/api/v1/namespaces", metadata_only=True), decode_nodes.namespace
+        )
+        self._nodes_part = Part(
+            lambda: decode_nodes.with_pods(self._nodes.cache.values(), self._pods.cache.values()),
+            self._nodes.cache,
+            self._pods.cache,
+        )
+        self._copies_part = Part(
+            lambda: decode_nodes.with_bound_pods(self._copies.cache.values(), self._pods.cache.values()),
+            self._copies.cache,
+            self._pods.cache,
+        )
+        self._built: WorkerView | None = None
+        self._built_at = -1
+
+    @property
+    def name(self) -> ClusterName:
+        return self._name
+
+    async def run(self, wake: Wake) -> None:
+        await self._feed.run(wake)
+
+    def view(self) -> WorkerView:
+        """Content is rebuilt only when some of it changed; age, sync and error are those of this instant."""
+        revision = self._feed.revision()
+        if self._built is None or revision != self._built_at:
+            self._built, self._built_at = self._content(), revision
+        return replace(
+            self._built,
+            synced=self._feed.synced(),
+            observed_at=self._feed.observed_at(),
+            generation=revision,
+            error=self._feed.error(),
+        )
+
+    def _content(self) -> WorkerView:
+        return WorkerView(
+            cluster=self._name,
+            synced=False,
+            observed_at=None,
+            namespaces=tuple(name for _, name in self._namespaces.cache.items()),
+            local_queues=dict(self._local_queues.cache.items()),
+            queues={queue.name: queue for _, queue in self._queues.cache.items()},
+            cohorts={cohort.name: cohort for _, cohort in self._cohorts.cache.items()},
+            flavors={flavor.name: flavor for _, flavor in self._flavors.cache.items()},
+            nodes=self._nodes_part.get(),
+            copies=self._copies_part.get(),
+        )
+
+    def _informer(self, name: str, path: str, projection: Callable[[Raw], T | None]) -> Informer[T]:
+        return self._add(Kind(name, path), projection)
+
+    def _add(self, kind: Kind, projection: Callable[[Raw], T | None]) -> Informer[T]:
+        informer = Informer(kind, projection, self._feed.around)
+        self._feed.add(informer)
+        return informer

@@ -1,0 +1,196 @@
+"""The commands that ask: why, why-not, queue, clusters, decisions. None of them changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from pydantic import BaseModel
+
+from dispatcher.cli import records
+from dispatcher.cli.client import Client, Unreachable
+from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.options import (
+    DEFAULT_SERVER,
+    JobArgument,
+    JobRef,
+    NamespaceOption,
+    Output,
+    OutputOption,
+    ServerOption,
+    StoreOption,
+    cluster_name,
+    parse_job,
+)
+from dispatcher.cli.printing import emit, note
+from dispatcher.cli.show_lists import clusters_page, decisions_page, queue_page
+from dispatcher.cli.show_why import decision_page, why_not_page, why_page
+from dispatcher.core.decision import Outcome
+from dispatcher.web.models import (
+    ClusterList,
+    DecisionList,
+    DecisionView,
+    StateCode,
+    WhyNotView,
+    WhyView,
+    WorkloadList,
+)
+
+M = TypeVar("M", bound=BaseModel)
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1000, help="at most this many")]
+JobOrIdArgument = Annotated[
+    str | None, typer.Argument(metavar="[JOB|ID]", help="only decisions on this job; or one decision's id, in full")
+]
+
+
+def why(
+    job: JobArgument,
+    namespace: NamespaceOption = None,
+    output: OutputOption = Output.TABLE,
+    server: ServerOption = DEFAULT_SERVER,
+    store: StoreOption = None,
+) -> None:
+    """Why is my job where it is, or nowhere?"""
+    ref = parse_job(job, namespace)
+
+    def live(client: Client) -> tuple[WhyView, bytes]:
+        return client.get(WhyView, *_job_path("/v1/why", client.resolve(ref)))
+
+    view, raw = _ask(server, store, live, partial(records.why, ref=ref))
+    emit(view, raw, output, partial(why_page, view))
+
+
+def why_not(
+    job: JobArgument,
+    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="a cluster of the fleet")],
+    namespace: NamespaceOption = None,
+    output: OutputOption = Output.TABLE,
+    server: ServerOption = DEFAULT_SERVER,
+    store: StoreOption = None,
+) -> None:
+    """Why is my job not on this cluster?"""
+    ref, name = parse_job(job, namespace), cluster_name(cluster)
+
+    def live(client: Client) -> tuple[WhyNotView, bytes]:
+        path, params = _job_path("/v1/why-not", client.resolve(ref))
+        return client.get(WhyNotView, f"{path}/{name}", params)
+
+    view, raw = _ask(server, store, live, partial(records.why_not, ref=ref, cluster=name))
+    emit(view, raw, output, partial(why_not_page, view))
+
+
+def queue(
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="only this namespace")] = None,
+    state: Annotated[StateCode | None, typer.Option("--state", help="only those in this state")] = None,
+    limit: LimitOption = 200,
+    output: OutputOption = Output.TABLE,
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """What waits, why and since when; what runs, and where."""
+    params: dict[str, str | int] = {"limit": limit}
+    if namespace is not None:
+        params["namespace"] = namespace
+    if state is not None:
+        params["state"] = state.value
+    with Client(server) as client:
+        view, raw = client.get(WorkloadList, "/v1/workloads", params)
+    emit(view, raw, output, partial(queue_page, view))
+
+
+def clusters(output: OutputOption = Output.TABLE, server: ServerOption = DEFAULT_SERVER) -> None:
+    """The fleet: what each cluster can give, and how well it is seen."""
+    with Client(server) as client:
+        view, raw = client.get(ClusterList, "/v1/clusters")
+    emit(view, raw, output, partial(clusters_page, view))
+
+
+def decisions(  # noqa: PLR0913 - one parameter an option: that is how typer declares a command line
+    job: JobOrIdArgument = None,
+    namespace: NamespaceOption = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="only those that chose it", metavar="NAME")] = None,
+    outcome: Annotated[Outcome | None, typer.Option("--outcome", help="only those that came out so")] = None,
+    limit: LimitOption = 50,
+    output: OutputOption = Output.TABLE,
+    server: ServerOption = DEFAULT_SERVER,
+    store: StoreOption = None,
+) -> None:
+    """Recorded decisions, newest first; with an id, that one in full."""
+    if job is not None and (cluster is not None or outcome is not None):
+        fix = "leave JOB out, or the other two"
+        raise CliError("JOB does not go together with --cluster or --outcome", fix=fix, code=ExitCode.USAGE)
+    if job is not None and _looks_like_id(job) and _one(job, output, server, store):
+        return
+    ref = parse_job(job, namespace) if job is not None else None
+    wanted = cluster_name(cluster) if cluster is not None else None
+
+    def live(client: Client) -> tuple[DecisionList, bytes]:
+        if ref is not None:
+            path, params = _job_path("/v1/decisions/of", client.resolve(ref))
+            return client.get(DecisionList, path, {**params, "limit": limit})
+        return client.get(DecisionList, "/v1/decisions", _narrowed(limit, wanted, outcome))
+
+    def kept(file: Path) -> DecisionList:
+        return records.decisions(file, ref, limit, wanted, outcome)
+
+    view, raw = _ask(server, store, live, kept)
+    emit(view, raw, output, partial(decisions_page, view))
+
+
+def _looks_like_id(text: str) -> bool:
+    """Whether it may be a decision's id: a job may be named so too, hence only "may"."""
+    return len(text) >= 12 and text.isalnum()
+
+
+def _one(decision_id: str, output: Output, server: str, store: Path | None) -> bool:
+    """Print one decision in full; False when there is none of that id."""
+
+    def live(client: Client) -> tuple[DecisionView | None, bytes | None]:
+        try:
+            return client.get(DecisionView, f"/v1/decisions/{decision_id}")
+        except CliError as error:
+            if error.code is not ExitCode.NOT_FOUND:
+                raise
+            return None, None
+
+    view, raw = _ask(server, store, live, partial(records.decision, decision_id=decision_id))
+    if view is None:
+        return False
+    emit(view, raw, output, partial(decision_page, view))
+    return True
+
+
+def _narrowed(limit: int, cluster: str | None, outcome: Outcome | None) -> dict[str, str | int]:
+    params: dict[str, str | int] = {"limit": limit}
+    if cluster is not None:
+        params["cluster"] = cluster
+    if outcome is not None:
+        params["outcome"] = outcome.value
+    return params
+
+
+def _job_path(prefix: str, ref: JobRef) -> tuple[str, dict[str, str | int]]:
+    return f"{prefix}/{ref.namespace}/{ref.name}", {"kind": ref.kind} if ref.kind is not None else {}
+
+
+T = TypeVar("T")
+
+
+def _ask(
+    server: str,
+    store: Path | None,
+    live: Callable[[Client], tuple[T, bytes | None]],
+    kept: Callable[[Path], T],
+) -> tuple[T, bytes | None]:
+    """Ask the daemon; when it cannot be reached and its store file is named, read the records, and say so."""
+    try:
+        with Client(server) as client:
+            return live(client)
+    except Unreachable as error:
+        if store is None:
+            raise
+        found = kept(store)
+        note(f"{error.what}; this is from the records in {store}")
+        return found, None

@@ -1,0 +1,35 @@
+"""Exit codes and the form of every error: what, where, fix (docs/cli.md)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a script may rely on. 0 is also the answer "it waits": that is an answer, not an error."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNREACHABLE = 4
+    INVALID_BLUEPRINT = 5
+
+
+class CliError(Exception):
+    """Ends a command. `what` went wrong, `where` (a URL, a file, an option), and what to do about it."""
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "", code: ExitCode = ExitCode.ERROR) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.fix = fix
+        self.code = code
+
+    def text(self) -> str:
+        lines = [f"error: {self.what}"]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.fix:
+            lines.append(f"  fix:   {self.fix}")
+        return "\n".join(lines)

@@ -1,0 +1,170 @@
+"""`queue`, `clusters` and `decisions` as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from dispatcher.cli.printing import clock, grid
+from dispatcher.core.snapshot import Link
+from dispatcher.web.models import (
+    ClusterList,
+    ClusterView,
+    DecisionList,
+    Job,
+    StateCode,
+    WorkloadList,
+    WorkloadSummary,
+)
+from dispatcher.web.status import age_s, span
+
+_WAITING = (
+    StateCode.WAITING,
+    StateCode.HELD,
+    StateCode.NO_QUOTA,
+    StateCode.OTHER_CHECKS,
+    StateCode.NOMINATED,
+    StateCode.EVICTING,
+    StateCode.FOLLOWS_ANOTHER,
+    StateCode.INACTIVE,
+    StateCode.NOT_OURS,
+    StateCode.DELETING,
+)
+_ENDED = (StateCode.FINISHED, StateCode.GONE)
+_STYLES = {
+    StateCode.RUNNING: "green",
+    StateCode.HELD: "red",
+    StateCode.EVICTED_ON_WORKER: "red",
+    StateCode.MISSING_ON_WORKER: "red",
+    StateCode.UNSEEN: "red",
+    StateCode.FINISHED: "dim",
+}
+
+
+def queue_page(view: WorkloadList, out: Console, wide: bool) -> None:
+    if not view.hub_synced:
+        out.print(Text("the hub has not been read completely yet: this list may be short", style="yellow"))
+    waiting = [w for w in view.items if w.state.code in _WAITING]
+    placed = [w for w in view.items if w.state.code not in _WAITING and w.state.code not in _ENDED]
+    ended = [w for w in view.items if w.state.code in _ENDED]
+    _waiting(waiting, view, out, wide)
+    _placed(placed, out, wide)
+    if wide and ended:
+        _placed(ended, out, wide, title="Finished")
+    if not waiting and not placed:
+        out.print("nothing waits and nothing runs")
+    if ended and not wide:
+        out.print(Text(f"{len(ended)} finished (-o wide lists them)", style="dim"))
+    if view.total > len(view.items):
+        out.print(Text(f"{len(view.items)} of {view.total} shown: --limit", style="dim"))
+
+
+def _waiting(items: Sequence[WorkloadSummary], view: WorkloadList, out: Console, wide: bool) -> None:
+    if not items:
+        return
+    out.print(Text(f"Waiting ({len(items)})", style="bold"))
+    extra = ("QUEUE", "WORKLOAD") if wide else ()
+    table = grid(
+        "#", "JOB", "CLASS", "PRIO", "SINCE", *extra, "WHY", right=frozenset({"#", "PRIO", "SINCE"}), flexible="WHY"
+    )
+    for item in items:
+        since = span(age_s(item.waiting_since or item.created_at, view.now))
+        more = (item.local_queue, item.name) if wide else ()
+        order = str(item.order) if item.order is not None else "-"
+        why = Text(item.reason, style=_STYLES.get(item.state.code, ""))
+        table.add_row(order, _job(item), item.workload_class or "-", str(item.priority), since, *more, why)
+    out.print(table)
+
+
+def _placed(items: Sequence[WorkloadSummary], out: Console, wide: bool, title: str = "Placed") -> None:
+    if not items:
+        return
+    out.print()
+    out.print(Text(f"{title} ({len(items)})", style="bold"))
+    extra = ("QUEUE", "WORKLOAD", "PODS") if wide else ()
+    table = grid("JOB", "CLASS", "CLUSTER", *extra, "STATE", flexible="STATE")
+    for item in items:
+        pods = item.state.evidence[0].bound_pods if item.state.evidence else None
+        more = (item.local_queue, item.name, "-" if pods is None else str(pods)) if wide else ()
+        state = Text(item.state.text, style=_STYLES.get(item.state.code, ""))
+        table.add_row(_job(item), item.workload_class or "-", item.state.cluster or "-", *more, state)
+    out.print(table)
+
+
+def _job(item: WorkloadSummary) -> str:
+    return _job_name(item.namespace, item.name, item.job)
+
+
+def _job_name(namespace: str, name: str, job: Job | None) -> str:
+    return f"{namespace}/{job.name}" if job is not None else f"{namespace}/{name}"
+
+
+def clusters_page(view: ClusterList, out: Console, wide: bool) -> None:
+    extra = ("PROVIDER", "QUEUES") if wide else ()
+    numbers = frozenset({"NODES", "GPUS FREE", "RUNNING", "LOCAL", "HELD"})
+    table = grid(
+        "CLUSTER",
+        "REGION",
+        *extra,
+        "NODES",
+        "GPUS FREE",
+        "RUNNING",
+        "LOCAL",
+        "HELD",
+        "SEEN",
+        right=numbers,
+        flexible="SEEN",
+    )
+    for item in view.items:
+        style = {Link.CONNECTED: "green", Link.STALE: "yellow", Link.BLIND: "red"}[item.link]
+        more = (item.provider or "-", _queues(item)) if wide else ()
+        table.add_row(item.name, item.region or "-", *more, *_numbers(item), Text(_seen(item), style=style))
+    out.print(table)
+
+
+def _numbers(item: ClusterView) -> tuple[str, ...]:
+    nodes = item.nodes
+    held = f"{item.held_gpus}" if item.holds else "0"
+    return (
+        f"{nodes.usable}/{nodes.nodes}" if nodes is not None else "?",
+        f"{nodes.gpus_free}/{nodes.gpus}" if nodes is not None else "?",
+        str(item.running) if item.running is not None else "?",
+        str(item.local) if item.local is not None else "?",
+        held,
+    )
+
+
+def _seen(item: ClusterView) -> str:
+    """How well we see it, and everything that keeps it from being nominated."""
+    parts = [item.text]
+    if not item.in_blueprint:
+        parts.append("not in the blueprint")
+    if item.multikueue_active is None:
+        parts.append("not on the hub (no MultiKueueCluster)")
+    elif not item.multikueue_active:
+        parts.append(f"MultiKueue inactive: {item.multikueue_reason or 'no reason given'}")
+    stopped = [q.name for q in item.queues if not q.active or q.stop_policy.value != "None"]
+    if stopped:
+        parts.append(f"stopped queues: {', '.join(stopped)}")
+    return "; ".join(parts)
+
+
+def _queues(item: ClusterView) -> str:
+    return ", ".join(f"{q.name} ({q.pending} pending)" for q in item.queues) or "-"
+
+
+def decisions_page(view: DecisionList, out: Console, wide: bool) -> None:
+    if not view.items:
+        out.print("no decisions recorded")
+        return
+    extra = ("TRY", "WORKLOAD") if wide else ()
+    table = grid("DECIDED", "JOB", *extra, "OUTCOME", "CLUSTER", "COST", "DECISION", right=frozenset({"COST", "TRY"}))
+    for item in view.items:
+        cost = item.total.text if item.total is not None else "-"
+        more = (str(item.attempt), item.name) if wide else ()
+        job = _job_name(item.namespace, item.name, item.job)
+        row = (item.outcome.value, item.chosen or "-", cost, item.id)
+        table.add_row(clock(item.decided_at), job, *more, *row, style="yellow" if item.chosen is None else "")
+    out.print(table)

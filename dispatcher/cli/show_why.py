@@ -1,0 +1,240 @@
+"""`why` and `why-not` as a page for a person: the answer first, then the money, then the reasons, then the past."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from dispatcher.cli.printing import clock, grid
+from dispatcher.core.counterfactual import Obstacle
+from dispatcher.core.decision import TermKind
+from dispatcher.core.snapshot import Link
+from dispatcher.web.models import (
+    CandidateView,
+    DecisionSummary,
+    DecisionView,
+    Job,
+    RejectionView,
+    StateCode,
+    WaitView,
+    WhyNotCode,
+    WhyNotView,
+    WhyView,
+)
+from dispatcher.web.status import span
+
+_GOOD = frozenset({StateCode.RUNNING, StateCode.FINISHED, StateCode.FINISHING, StateCode.STARTING})
+_BAD = frozenset(
+    {StateCode.EVICTED_ON_WORKER, StateCode.MISSING_ON_WORKER, StateCode.UNSEEN, StateCode.HELD, StateCode.EVICTING}
+)
+_HISTORY = 8
+_RECORDS = "from records alone: what it does now is not known while the daemon is down"
+
+
+def why_page(view: WhyView, out: Console, wide: bool) -> None:
+    _title(out, view.job, view.namespace, view.name)
+    _answer(view, out)
+    _problems(view, out)
+    if view.decision is not None:
+        _cost_table(view.decision.candidates, out, wide)
+        _bills(view.decision, out, wide)
+        if not view.waits_for:
+            _rejections(view.decision, out)
+    _waits(view, out)
+    _changes(view, out)
+    _history(view.history, view.history_error, out)
+    _footer(view, out)
+
+
+def why_not_page(view: WhyNotView, out: Console, wide: bool) -> None:
+    _title(out, view.job, view.namespace, view.name)
+    if view.candidate is None or not view.candidate.rejections:
+        out.print(Text(view.text, style="bold"))
+    else:
+        _section(out, f"Why not {view.cluster}")
+        _reason_lines(view.candidate.rejections, out)
+    candidates = [found for found in (view.chosen, view.candidate) if found is not None]
+    if view.code is WhyNotCode.CHOSEN:
+        candidates.pop()
+    if any(found.terms for found in candidates):
+        _cost_table(candidates, out, wide)
+    decision = view.decision
+    out.print()
+    out.print(Text(f"decision {decision.id} of {clock(decision.decided_at)}, attempt {decision.attempt}", style="dim"))
+    if view.from_records:
+        out.print(Text(_RECORDS, style="yellow"))
+
+
+def decision_page(view: DecisionView, out: Console, wide: bool) -> None:
+    _title(out, view.job, view.namespace, view.name)
+    out.print(Text(view.text, style="bold"))
+    _cost_table(view.candidates, out, wide)
+    _bills(view, out, wide)
+    _rejections(view, out)
+    out.print()
+    _decision_line(view, out)
+
+
+# --- parts -------------------------------------------------------------------------------------------------------
+
+
+def _title(out: Console, job: Job | None, namespace: str, name: str) -> None:
+    title = f"{namespace}/{job.name}" if job is not None else f"{namespace}/{name}"
+    rest = f"  {job.kind}, Workload {name}" if job is not None else "  Workload"
+    out.print(Text.assemble((title, "bold"), (rest, "dim")))
+
+
+def _answer(view: WhyView, out: Console) -> None:
+    """What it does now, and then the decision behind it; a wait's reasons follow below, one by one."""
+    told = view.workload
+    if told is None:
+        out.print(Text(view.headline, style="bold"))
+        return
+    out.print(Text(told.state.text, style=_style(told.state.code)))
+    if not view.problems and told.reason != told.state.text:
+        out.print(told.reason, markup=False)
+
+
+def _style(code: StateCode) -> str:
+    return "bold green" if code in _GOOD else "bold red" if code in _BAD else "bold yellow"
+
+
+def _section(out: Console, title: str) -> None:
+    out.print()
+    out.print(Text(title, style="bold"))
+
+
+def _indented(out: Console, what: RenderableType, by: int = 2) -> None:
+    out.print(Padding(what, (0, 0, 0, by), expand=False))
+
+
+def _problems(view: WhyView, out: Console) -> None:
+    if not view.problems:
+        return
+    _section(out, "Input that must be corrected first")
+    for problem in view.problems:
+        _indented(out, Text(f"{problem.key} = {problem.value!r}: {problem.rule}"))
+        _indented(out, Text(f"fix: {problem.fix}", style="green"), 4)
+
+
+def _cost_table(candidates: Sequence[CandidateView], out: Console, wide: bool) -> None:
+    if not candidates:
+        return
+    _section(out, "What each cluster would cost")
+    _costs(candidates, out, wide)
+
+
+def _costs(candidates: Sequence[CandidateView], out: Console, wide: bool) -> None:
+    kinds = [kind for kind in TermKind if any(term.kind is kind for found in candidates for term in found.terms)]
+    columns = ["", "CLUSTER", "TOTAL", *(kind.value.upper() for kind in kinds), "FIT", "SEEN"]
+    if wide:
+        columns += ["QUEUE", "FLAVORS"]
+    table = grid(*columns, right=frozenset({"TOTAL", "SEEN", *(kind.value.upper() for kind in kinds)}))
+    for found in candidates:
+        amounts = {term.kind: term.amount.text for term in found.terms}
+        cells = [_mark(found), found.cluster, found.total.text if found.eligible else _rejected(found)]
+        cells += [amounts.get(kind, "-") for kind in kinds]
+        cells += [found.fit.value, span(found.data_age_s) if found.data_age_s is not None else "never"]
+        if wide:
+            cells += [found.queue or "-", _flavors(found)]
+        table.add_row(*cells, style="bold green" if found.chosen else "" if found.eligible else "dim")
+    _indented(out, table)
+
+
+def _mark(found: CandidateView) -> str:
+    return ">" if found.chosen else "x" if not found.eligible else ""
+
+
+def _rejected(found: CandidateView) -> str:
+    return "rejected" if found.rejections else "unknown"
+
+
+def _flavors(found: CandidateView) -> str:
+    return ", ".join(f"{p.pod_set}: {p.flavor} ({p.pods} pods on {p.nodes} nodes)" for p in found.placements) or "-"
+
+
+def _bills(decision: DecisionView, out: Console, wide: bool) -> None:
+    """With -o wide: each amount with the quantities, unit prices and sources that it is made of."""
+    for found in decision.candidates if wide else ():
+        lines = [line.text for term in found.terms for line in term.bill]
+        unknown = [term.unknown.text for term in found.terms if term.unknown is not None]
+        if lines or unknown:
+            _section(out, f"How {found.cluster}'s cost is made up")
+            for text in (*lines, *unknown):
+                _indented(out, Text(text))
+
+
+def _rejections(decision: DecisionView, out: Console) -> None:
+    found = [rejection for c in decision.candidates for rejection in c.rejections]
+    if found:
+        _section(out, "Rejected")
+        _reason_lines(found, out)
+
+
+def _reason_lines(reasons: Sequence[RejectionView | WaitView], out: Console) -> None:
+    """One reason a line, beside it who can resolve it. The text names the cluster."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(overflow="fold", max_width=64)
+    table.add_column(style="cyan", overflow="fold")
+    for reason in reasons:
+        table.add_row(Text(reason.text), Text(reason.resolver_text))
+    _indented(out, table)
+
+
+def _waits(view: WhyView, out: Console) -> None:
+    if view.waiting_since is None or not view.waits_for:
+        return
+    order = f", number {view.workload.order} in line" if view.workload is not None and view.workload.order else ""
+    _section(out, f"Waits since {clock(view.waiting_since)}{order}")
+    _reason_lines(view.waits_for, out)
+
+
+def _changes(view: WhyView, out: Console) -> None:
+    """Reasons that stand together with others are in the list above already: one change would not have been enough."""
+    found = [c for c in view.counterfactuals if c.alone or c.would_win or c.obstacle is not Obstacle.REJECTED]
+    if not found:
+        return
+    _section(out, "What would have changed the answer")
+    for change in found:
+        _indented(out, Text(change.text))
+
+
+def _history(history: Sequence[DecisionSummary], error: str | None, out: Console) -> None:
+    if error is not None:
+        _section(out, "History")
+        _indented(out, Text(f"cannot be read now: {error}", style="red"))
+    if not history:
+        return
+    _section(out, "History, newest first")
+    table = grid("DECIDED", "TRY", "OUTCOME", "CLUSTER", "COST", "DECISION", right=frozenset({"TRY", "COST"}))
+    for decision in history[:_HISTORY]:
+        cost = decision.total.text if decision.total is not None else "-"
+        row = (decision.outcome.value, decision.chosen or "-", cost, decision.id)
+        table.add_row(clock(decision.decided_at), str(decision.attempt), *row)
+    _indented(out, table)
+    if len(history) > _HISTORY:
+        _indented(out, Text(f"and {len(history) - _HISTORY} more: entrepot decisions JOB", style="dim"))
+
+
+def _footer(view: WhyView, out: Console) -> None:
+    out.print()
+    if view.decision is not None:
+        _decision_line(view.decision, out)
+    if view.policy_changed:
+        out.print(Text(f"the policy has changed since: {view.policy_digest} is in force now", style="yellow"))
+    for age in view.data_age:
+        if age.link not in (None, Link.CONNECTED):
+            out.print(Text(f"{age.cluster}: {age.text}", style="yellow"))
+    if view.from_records:
+        out.print(Text(_RECORDS, style="yellow"))
+    elif view.workload is None:
+        out.print(Text("the Workload is no longer on the hub; this is what was recorded of it", style="yellow"))
+
+
+def _decision_line(decision: DecisionView, out: Console) -> None:
+    out.print(Text(f"decision {decision.id} of {clock(decision.decided_at)}, attempt {decision.attempt}", style="dim"))
+    out.print(Text(f"policy {decision.policy_digest}, run time {decision.estimate.text}", style="dim"))

@@ -1,0 +1,149 @@
+"""What is valid and probably not meant. Warnings never keep a blueprint from being loaded."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from itertools import combinations
+
+from dispatcher.config.blueprint import DATA, FLEET, PRICES, QUEUES, Blueprint, Draft, gpu_resource, unit_of
+from dispatcher.config.compile import CPU_ONLY, canonical_product, countries_of, egress_routes, labels_of
+from dispatcher.config.fleet_file import Cluster
+from dispatcher.core.policy import UNLABELLED
+from dispatcher.core.products import PRODUCT_LABEL, product_of
+
+
+def add_warnings(draft: Draft, blueprint: Blueprint, now: datetime) -> None:
+    """Judge a blueprint that has no errors."""
+    today = now.date()
+    for name, cluster in blueprint.fleet.clusters.items():
+        _overlaps(draft, name, cluster)
+        _labels(draft, name, cluster)
+        _attestation(draft, name, cluster, today)
+        _unpriced(draft, blueprint, name, cluster)
+    _oversold(draft, blueprint)
+    _price_ages(draft, blueprint, today)
+    _routes(draft, blueprint)
+    _data(draft, blueprint)
+
+
+def _overlaps(draft: Draft, name: str, cluster: Cluster) -> None:
+    """Two flavors over the same nodes count their capacity twice (FR-SCO-11)."""
+    for (first, a), (second, b) in combinations(cluster.flavors.items(), 2):
+        if a.labels.items() <= b.labels.items() or b.labels.items() <= a.labels.items():
+            said = (f"selects the same nodes as '{first}': capacity would be counted twice", "add a label to tell them")
+            draft.warn(FLEET, ("clusters", name, "flavors", second), second, said)
+
+
+def _labels(draft: Draft, name: str, cluster: Cluster) -> None:
+    for key, flavor in cluster.flavors.items():
+        label = flavor.labels.get(PRODUCT_LABEL)
+        if label is not None and product_of(label, draft.products) is None:
+            said = ("a product label that the table does not know", "add the spelling to fleet.yaml's products")
+            draft.warn(FLEET, ("clusters", name, "flavors", key, "labels", PRODUCT_LABEL), label, said)
+        if flavor.reserved is not None and flavor.reserved.nodes > flavor.nodes.count:
+            said = (f"more nodes under contract than the {flavor.nodes.count} declared", "correct one of the two")
+            draft.warn(FLEET, ("clusters", name, "flavors", key, "reserved"), flavor.reserved.nodes, said)
+
+
+def _attestation(draft: Draft, name: str, cluster: Cluster, today: date) -> None:
+    at = ("clusters", name, "site")
+    if cluster.site.country is None:
+        said = ("the country is not known: every rule that asks for it denies", "add country: and who attests it")
+        draft.warn(FLEET, at, name, said)
+    if cluster.site.attested is not None and cluster.site.attested.until < today:
+        said = ("the site facts are no longer attested", "have them attested anew")
+        draft.warn(FLEET, (*at, "attested", "until"), cluster.site.attested.until, said)
+
+
+def _unpriced(draft: Draft, blueprint: Blueprint, name: str, cluster: Cluster) -> None:
+    """A flavor without a price cannot be compared with others: its cluster is rejected or penalised for it."""
+    rows = {
+        (row.provider, row.region, canonical_product(row.product, draft.products), row.purchase)
+        for row in blueprint.prices.compute
+    }
+    wanted = [(("flavors", key), flavor, flavor.purchase) for key, flavor in cluster.flavors.items()]
+    for key, pool in cluster.node_pools.items():
+        wanted.append((("node_pools", key), cluster.flavors[pool.flavor], pool.purchase))
+    for path, flavor, purchase in wanted:
+        product = product_of(flavor.product, draft.products) if flavor.product else CPU_ONLY
+        if (cluster.provider, cluster.region, product, purchase) not in rows:
+            rule = f"no price for {product} of {cluster.provider} in {cluster.region}, {purchase}: unknown, never 0"
+            draft.warn(FLEET, ("clusters", name, *path), path[1], (rule, "add a row to prices.yaml"))
+
+
+def _oversold(draft: Draft, blueprint: Blueprint) -> None:
+    """Nominal quota beyond the nodes is a promise that nobody can keep."""
+    promised: dict[tuple[str, str, str], int] = {}
+    for name, queue in blueprint.queues.queues.items():
+        if not any(share.nominal or share.borrow != 0 for s in queue.shares.values() for share in s.values()):
+            said = ("has no share anywhere: nothing in it can ever run", "give it a share of a flavor")
+            draft.warn(QUEUES, ("queues", name), name, said)
+        for cluster, shares in queue.shares.items():
+            for flavor_name, share in shares.items():
+                flavor = blueprint.fleet.clusters[cluster].flavors[flavor_name]
+                gpu = gpu_resource(flavor)
+                per_node = flavor.nodes.resources().get(gpu) if gpu else 1
+                pieces = share.nominal * (per_node if unit_of(share) == "nodes" else 1)
+                key = (cluster, flavor_name, gpu or "nodes")
+                before, have = promised.get(key, 0), per_node * flavor.nodes.count
+                promised[key] = before + pieces
+                if before <= have < before + pieces:
+                    rule = f"the queues up to here are promised {before + pieces} of {have} ({gpu or 'nodes'})"
+                    path = ("queues", name, "shares", cluster, flavor_name)
+                    draft.warn(QUEUES, path, flavor_name, (rule, "lower a share, or declare more nodes"))
+
+
+def _price_ages(draft: Draft, blueprint: Blueprint, today: date) -> None:
+    oldest = today - timedelta(days=min(blueprint.prices.max_age_days, 36_500))
+    dates = [(("compute", index, "dated"), row.dated) for index, row in enumerate(blueprint.prices.compute)]
+    dates += [(("egress", index, "dated"), row.dated) for index, row in enumerate(blueprint.prices.egress)]
+    for path, dated in dates:
+        if dated < oldest:
+            rule = f"older than max_age_days ({blueprint.prices.max_age_days}): not used"
+            draft.warn(PRICES, path, dated, (rule, "look the price up again"))
+        elif dated > today + timedelta(days=1):
+            draft.warn(PRICES, path, dated, ("dated in the future", "write the day on which it was looked up"))
+
+
+def _routes(draft: Draft, blueprint: Blueprint) -> None:
+    """Every pair of regions between which data may move needs a price, or the move has none (FR-CFG-02)."""
+    routes = egress_routes(blueprint.prices.egress, tuple(blueprint.fleet.regions))
+    stores = {store.region for store in blueprint.data.stores.values()}
+    clusters = {cluster.region for cluster in blueprint.fleet.clusters.values()}
+    pairs = {(a, b) for a in stores | clusters for b in stores | clusters if a != b}
+    for source, target in sorted(pairs - routes.keys()):
+        said = (f"no egress price to {target}: moving data there has an unknown price", "add a row, or to_region: '*'")
+        draft.warn(PRICES, ("egress",), source, said)
+
+
+def _data(draft: Draft, blueprint: Blueprint) -> None:
+    data = blueprint.data
+    for name in data.labels:
+        allowed = countries_of(data, name)
+        if allowed is not None and not any(c.site.country in allowed for c in blueprint.fleet.clusters.values()):
+            said = ("allows no country in which a cluster stands: such data can run nowhere", "check the countries")
+            draft.warn(DATA, ("labels", name), name, said)
+    for name, entry in data.data_sets.items():
+        at = ("data_sets", name)
+        if UNLABELLED in labels_of(data, name):
+            said = ("carries no label: the rule of 'unlabelled' holds", "classify it")
+            draft.warn(DATA, at, name, said)
+        if entry.size is None:
+            draft.warn(DATA, at, name, ("the size is not known: moving it has an unknown price", "add size:"))
+        if not entry.replicas.stores and not entry.replicas.clusters:
+            draft.warn(DATA, at, name, ("lies nowhere: it cannot be read", "add a store or cluster to replicas"))
+        _at_rest(draft, blueprint, name)
+
+
+def _at_rest(draft: Draft, blueprint: Blueprint, name: str) -> None:
+    """Data that lies where its own labels do not let it be processed: allowed at rest or not, a person must look."""
+    data, fleet = blueprint.data, blueprint.fleet
+    entry = data.data_sets[name]
+    places = [(store, fleet.regions[data.stores[store].region].country) for store in entry.replicas.stores]
+    places += [(cluster, fleet.clusters[cluster].site.country or "") for cluster in entry.replicas.clusters]
+    for label in labels_of(data, name):
+        allowed = countries_of(data, label)
+        for place, country in places:
+            if allowed is not None and country not in allowed:
+                rule = f"lies in {place} ({country or 'country not known'}), outside the countries of '{label}'"
+                draft.warn(DATA, ("data_sets", name, "replicas"), name, (rule, "move it, or correct the label"))

@@ -1,0 +1,265 @@
+"""References between the files, and values that contradict each other: every one an error, all of them reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dispatcher.config.blueprint import DATA, FLEET, PRICES, QUEUES, Draft, gpu_resource
+from dispatcher.config.compile import ANY_OTHER, canonical_product, unit_for
+from dispatcher.config.fleet_file import Cluster, Flavor
+from dispatcher.config.problems import did_you_mean
+from dispatcher.config.queues_file import Queue, Share
+from dispatcher.core.ids import ProductName
+from dispatcher.core.products import (
+    BUILTIN_PRODUCTS,
+    PRODUCT_LABEL,
+    is_shared,
+    mig_profile_of,
+    nearest,
+    normalise,
+    product_of,
+    whole_of,
+)
+from dispatcher.core.resources import WHOLE_GPU, is_gpu
+
+Path = tuple[str | int, ...]
+
+
+def check_references(draft: Draft) -> None:
+    """Add to the draft every broken reference and contradiction of the files whose schema held."""
+    _products(draft)
+    _clusters(draft)
+    _queues(draft)
+    _data(draft)
+    _prices(draft)
+
+
+def _refer(draft: Draft, file: str, path: Path, value: str, target: tuple[str, str]) -> bool:
+    """Whether `value` is one of the names under a key of a file; (file, key) is the target. Reports it when not."""
+    target_file, key = target
+    if not draft.readable(target_file):
+        return False
+    known = draft.names(target_file, key)
+    if value in known:
+        return True
+    what = f"not one of the {key.replace('_', ' ')} of {target_file}"
+    draft.error(file, path, value, (what, did_you_mean(value, known)))
+    return False
+
+
+def _refer_key(draft: Draft, file: str, path: Path, known: tuple[str, ...], what: str) -> bool:
+    """The same for a name that is the key at a path."""
+    if str(path[-1]) in known:
+        return True
+    draft.key_error(file, path, (what, did_you_mean(str(path[-1]), known)))
+    return False
+
+
+def _products(draft: Draft) -> None:
+    if draft.fleet is None:
+        return
+    spellings = {alias: name for name, p in BUILTIN_PRODUCTS.items() for alias in (str(name), *p.aliases)}
+    for name, own in draft.fleet.products.items():
+        built_in = BUILTIN_PRODUCTS.get(ProductName(name))
+        if built_in is not None and built_in.memory_gib != own.memory_gib:
+            rule = f"the built-in product has {built_in.memory_gib} GiB"
+            draft.error(
+                FLEET, ("products", name, "memory_gib"), own.memory_gib, (rule, "give another card another name")
+            )
+        for index, alias in enumerate((name, *own.aliases)):
+            owner = spellings.setdefault(normalise(alias), ProductName(name))
+            if owner != name:
+                path: Path = ("products", name) if index == 0 else ("products", name, "aliases", index - 1)
+                draft.error(FLEET, path, alias, (f"a spelling of {owner} already", "one spelling means one product"))
+
+
+def _clusters(draft: Draft) -> None:
+    for name, cluster in (draft.fleet.clusters if draft.fleet else {}).items():
+        at: Path = ("clusters", name)
+        _refer(draft, FLEET, (*at, "provider"), cluster.provider, (FLEET, "providers"))
+        if _refer(draft, FLEET, (*at, "region"), cluster.region, (FLEET, "regions")):
+            _same_country(draft, at, cluster)
+        for flavor_name, flavor in cluster.flavors.items():
+            _flavor(draft, (*at, "flavors", flavor_name), flavor)
+        for pool_name, pool in cluster.node_pools.items():
+            if pool.flavor not in cluster.flavors:
+                said = (f"not a flavor of {name}", did_you_mean(pool.flavor, tuple(cluster.flavors)))
+                draft.error(FLEET, (*at, "node_pools", pool_name, "flavor"), pool.flavor, said)
+
+
+def _same_country(draft: Draft, at: Path, cluster: Cluster) -> None:
+    assert draft.fleet is not None
+    region = draft.fleet.regions[cluster.region]
+    if cluster.site.country is not None and cluster.site.country != region.country:
+        rule = f"region {cluster.region} lies in {region.country}"
+        draft.error(FLEET, (*at, "site", "country"), cluster.site.country, (rule, "one of the two is wrong"))
+
+
+def _flavor(draft: Draft, at: Path, flavor: Flavor) -> None:
+    gpus = [name for name in flavor.nodes.capacity if is_gpu(name)]
+    capacity: Path = (*at, "nodes", "capacity")
+    if len(gpus) > 1:
+        draft.key_error(FLEET, (*capacity, gpus[1]), ("a second kind of GPU in one flavor", "split it in two flavors"))
+    if flavor.product is None:
+        if gpus:
+            said = ("a flavor with GPUs and no product", f"add product:, or remove {gpus[0]}")
+            draft.key_error(FLEET, (*capacity, gpus[0]), said)
+        return
+    product = _product(draft, FLEET, (*at, "product"), flavor.product)
+    if product is None:
+        return
+    if not gpus:
+        draft.error(FLEET, (*at, "product"), flavor.product, ("its nodes have no GPU", f"add {WHOLE_GPU} to capacity"))
+        return
+    _fits_product(draft, at, flavor, product)
+
+
+def _product(draft: Draft, file: str, path: Path, text: str) -> ProductName | None:
+    """Resolve a product through the alias table, reporting what cannot be (FR-CFG-01)."""
+    found = product_of(text, draft.products)
+    if found is None and is_shared(text):
+        draft.error(
+            file, path, text, ("a time-sliced card, which is not a whole one", "use MIG slices, or whole cards")
+        )
+    elif found is None:
+        near = nearest(text, draft.products)
+        fix = f"did you mean '{near}'?" if near else "add it to fleet.yaml's products"
+        draft.error(file, path, text, ("unknown GPU product", fix))
+    return found
+
+
+def _fits_product(draft: Draft, at: Path, flavor: Flavor, product: ProductName) -> None:
+    """Product, node label and resource must speak of the same thing."""
+    profile = draft.products[product].mig_profile
+    resource = gpu_resource(flavor) or ""
+    label = flavor.labels.get(PRODUCT_LABEL)
+    labelled = product_of(label, draft.products) if label is not None else None
+    if labelled is not None and labelled not in (product, whole_of(product)):
+        said = (f"the label of {labelled}, where the flavor is {product}", "give the product its own label")
+        draft.error(FLEET, (*at, "labels", PRODUCT_LABEL), label, said)
+    sliced = mig_profile_of(resource)
+    wanted = WHOLE_GPU if profile is None else f"nvidia.com/mig-{profile}"
+    # With one MIG profile a node, the device plugin's "single" strategy offers slices under the whole GPU's name.
+    single = profile is not None and resource == WHOLE_GPU and labelled == product
+    if resource != wanted and not single and (sliced or profile):
+        said = (f"not what {product} is offered as", f"write {wanted}")
+        draft.key_error(FLEET, (*at, "nodes", "capacity", resource), said)
+
+
+def _queues(draft: Draft) -> None:
+    taken: dict[tuple[str, str], str] = {}
+    for name, queue in (draft.queues.queues if draft.queues else {}).items():
+        at: Path = ("queues", name)
+        _refer(draft, QUEUES, (*at, "priority"), queue.priority, (QUEUES, "priorities"))
+        for index, label in enumerate(queue.default_labels):
+            _refer(draft, QUEUES, (*at, "default_labels", index), label, (DATA, "labels"))
+        owner = taken.setdefault((queue.namespace, queue.local_queue), name)
+        if owner != name:
+            rule = f"{queue.namespace}/{queue.local_queue} is the LocalQueue of '{owner}' already"
+            draft.error(QUEUES, (*at, "local_queue"), queue.local_queue, (rule, "give it another name"))
+        _shares(draft, at, queue)
+
+
+def _shares(draft: Draft, at: Path, queue: Queue) -> None:
+    if not draft.readable(FLEET):
+        return
+    clusters = draft.names(FLEET, "clusters")
+    for cluster, shares in queue.shares.items():
+        path: Path = (*at, "shares", cluster)
+        if not _refer_key(draft, QUEUES, path, clusters, "not one of the clusters of fleet.yaml"):
+            continue
+        flavors = draft.names(FLEET, "clusters", cluster, "flavors")
+        for flavor, share in shares.items():
+            if _refer_key(draft, QUEUES, (*path, flavor), flavors, f"not a flavor of {cluster}") and draft.fleet:
+                _unit(draft, (*path, flavor), share, draft.fleet.clusters[cluster].flavors[flavor])
+
+
+def _unit(draft: Draft, path: Path, share: Share, flavor: Flavor) -> None:
+    if share.gpus is not None and gpu_resource(flavor) is None:
+        said = ("a flavor without GPUs", "write nodes: instead of gpus:")
+        draft.error(QUEUES, (*path, "gpus"), share.gpus, said)
+
+
+def _data(draft: Draft) -> None:
+    if draft.data is None:
+        return
+    for name, label in draft.data.labels.items():
+        for index, code in enumerate(label.countries or ()):
+            if code.startswith("@") and code[1:] not in draft.data.country_sets:
+                said = ("not one of the country_sets", did_you_mean(code[1:], tuple(draft.data.country_sets)))
+                draft.error(DATA, ("labels", name, "countries", index), code, said)
+    for name, store in draft.data.stores.items():
+        _refer(draft, DATA, ("stores", name, "provider"), store.provider, (FLEET, "providers"))
+        _refer(draft, DATA, ("stores", name, "region"), store.region, (FLEET, "regions"))
+    for name, entry in draft.data.data_sets.items():
+        at: Path = ("data_sets", name)
+        _refer_all(draft, (*at, "labels"), entry.labels, (DATA, "labels"))
+        _refer_all(draft, (*at, "replicas", "stores"), entry.replicas.stores, (DATA, "stores"))
+        _refer_all(draft, (*at, "replicas", "clusters"), entry.replicas.clusters, (FLEET, "clusters"))
+        _refer_all(draft, (*at, "derived_from"), entry.derived_from, (DATA, "data_sets"))
+    _cycles(draft)
+
+
+def _refer_all(draft: Draft, path: Path, values: Iterable[str], target: tuple[str, str]) -> None:
+    for index, value in enumerate(values):
+        _refer(draft, DATA, (*path, index), value, target)
+
+
+def _cycles(draft: Draft) -> None:
+    """A data set cannot be made from itself: report each member of a ring once."""
+    assert draft.data is not None
+    sets = draft.data.data_sets
+    for name in sets:
+        seen: set[str] = set()
+        waiting = list(sets[name].derived_from)
+        while waiting:
+            current = waiting.pop()
+            if current == name:
+                said = ("derived from itself", "remove one link of the ring")
+                draft.key_error(DATA, ("data_sets", name, "derived_from"), said)
+                break
+            if current not in seen and current in sets:
+                seen.add(current)
+                waiting.extend(sets[current].derived_from)
+
+
+def _prices(draft: Draft) -> None:
+    if draft.prices is None:
+        return
+    first: dict[tuple[str, ...], int] = {}
+    for index, row in enumerate(draft.prices.compute):
+        at: Path = ("compute", index)
+        _refer(draft, PRICES, (*at, "provider"), row.provider, (FLEET, "providers"))
+        _refer(draft, PRICES, (*at, "region"), row.region, (FLEET, "regions"))
+        product = canonical_product(row.product, draft.products)
+        if product is None and draft.fleet is None and draft.readable(FLEET):
+            continue  # the fleet's own products are not known while its schema does not hold
+        if product is None:
+            _product(draft, PRICES, (*at, "product"), row.product)
+            continue
+        if row.unit is not None and row.unit is not unit_for(product, draft.products):
+            said = (f"{product} is sold by the {unit_for(product, draft.products)}", "correct it, or remove the key")
+            draft.error(PRICES, (*at, "unit"), row.unit, said)
+        key = (row.provider, row.region, product, str(row.purchase))
+        _once(draft, at, first, key)
+    _routes(draft)
+
+
+def _routes(draft: Draft) -> None:
+    assert draft.prices is not None
+    first: dict[tuple[str, ...], int] = {}
+    for index, row in enumerate(draft.prices.egress):
+        at: Path = ("egress", index)
+        _refer(draft, PRICES, (*at, "from_region"), row.from_region, (FLEET, "regions"))
+        if row.to_region != ANY_OTHER:
+            _refer(draft, PRICES, (*at, "to_region"), row.to_region, (FLEET, "regions"))
+        _once(draft, at, first, (row.from_region, row.to_region))
+
+
+def _once(draft: Draft, at: Path, first: dict[tuple[str, ...], int], key: tuple[str, ...]) -> None:
+    """One price for one thing: which of two rows is meant, nobody can say."""
+    assert isinstance(at[-1], int)
+    index = first.setdefault(key, at[-1])
+    if index != at[-1]:
+        line = draft.mark(PRICES, at[0], index).line
+        draft.error(PRICES, at, " ".join(key), (f"priced twice, first on line {line}", "remove one of the rows"))

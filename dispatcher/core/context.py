@@ -1,0 +1,96 @@
+"""One candidate of one decision, with everything that filters and terms may look at. The only argument they take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from dispatcher.core.decision import Basis, Estimate, Term, TermKind
+from dispatcher.core.fit import UNKNOWN_FIT, FitReport, judge_fit
+from dispatcher.core.index import ClusterIndex, ViewIndex
+from dispatcher.core.place import Place
+from dispatcher.core.policy import ClassPolicy, ClusterPolicy, Policy
+from dispatcher.core.snapshot import ClusterQueueView, ClusterSnapshot, Hold, LocalQueueView
+from dispatcher.core.workload import Request, WorkloadClass
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is the same for all candidates of a decision."""
+
+    request: Request
+    policy: Policy
+    now: datetime
+    plan: ClassPolicy
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One candidate. `site` is None for a cluster that is not in the blueprint, `index` for one never read.
+
+    `terms` is empty while terms are computed and complete when filters run.
+    """
+
+    setting: Setting
+    cluster: ClusterSnapshot
+    site: ClusterPolicy | None
+    index: ClusterIndex | None
+    local_queue: LocalQueueView | None
+    queue: ClusterQueueView | None
+    fit: FitReport
+    terms: tuple[Term, ...] = ()
+
+    @property
+    def request(self) -> Request:
+        return self.setting.request
+
+    @property
+    def policy(self) -> Policy:
+        return self.setting.policy
+
+    @property
+    def now(self) -> datetime:
+        return self.setting.now
+
+    def term(self, kind: TermKind) -> Term | None:
+        return next((term for term in self.terms if term.kind is kind), None)
+
+
+def class_of(request: Request, policy: Policy) -> WorkloadClass:
+    """The class that the request declares, else its queue's.
+
+    Raises:
+        ValueError: neither is known; `build_request` never makes such a request.
+    """
+    declared = request.declared.workload_class
+    if declared is not None:
+        return declared
+    plan = policy.queues.get(request.hub_queue)
+    if plan is None:
+        raise ValueError(f"no workload class for {request.key}: queue {request.hub_queue!r} is not in the plan")
+    return plan.default_class
+
+
+def estimate_of(request: Request, plan: ClassPolicy) -> Estimate:
+    """How long the run is expected to take at speed 1000: what the owner declares, else the class's default."""
+    declared = request.declared.expected_duration_s
+    if declared is not None:
+        return Estimate(declared, Basis.DECLARED)
+    return Estimate(plan.default_duration_s, Basis.CLASS_DEFAULT)
+
+
+def look(setting: Setting, cluster: ClusterSnapshot, holds: tuple[Hold, ...], views: ViewIndex) -> Context:
+    """Judge how the request fits a cluster. A view that was never complete says nothing: the fit is unknown."""
+    request, policy = setting.request, setting.policy
+    site = policy.clusters.get(cluster.name)
+    if cluster.worker is None or not cluster.worker.synced:
+        return Context(setting, cluster, site, None, None, None, UNKNOWN_FIT)
+    index = views.of(cluster.worker)
+    local = cluster.worker.local_queues.get((request.namespace, request.local_queue))
+    queue = cluster.worker.queues.get(local.cluster_queue) if local else None
+    fit = UNKNOWN_FIT
+    if queue is not None:
+        others = tuple(hold for hold in holds if hold.workload != request.uid)
+        fit = judge_fit(Place(request, index, others, index.room(others), queue, policy, site))
+    return Context(setting, cluster, site, index, local, queue, fit)

@@ -1,0 +1,402 @@
+"""Words for decisions. The only module that makes text about them; CLI, API, Events and logs all read from here.
+
+Nothing reads these texts back: reasons are codes, and a text may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from dispatcher.core.counterfactual import Counterfactual, Difference, Obstacle, counterfactual, differences
+from dispatcher.core.counterfactual import counterfactuals as counterfactuals
+from dispatcher.core.decision import (
+    Basis,
+    Candidate,
+    Decision,
+    Detail,
+    Fit,
+    Line,
+    Outcome,
+    Reason,
+    Rejection,
+    Resolver,
+    Term,
+    TermKind,
+)
+from dispatcher.core.declaration import InputProblem
+from dispatcher.core.ids import ClusterName
+from dispatcher.core.resources import is_gpu
+from dispatcher.core.units import clock_time, quantity, signed_money, span
+from dispatcher.core.units import money as money
+
+SENTENCE_LIMIT = 500
+"""Longest text that `sentence` makes, so that it fits in an Event with room to spare."""
+
+_TERMS = {TermKind.RUN: "run", TermKind.DATA_IN: "data", TermKind.WAITING: "waiting", TermKind.STRANDED: "stranded"}
+_BASIS = {
+    Basis.DECLARED: "as declared",
+    Basis.HISTORY: "from the history of this queue and class",
+    Basis.CLASS_DEFAULT: "the default of the class",
+}
+_RESOLVERS = {
+    Resolver.WAIT: "wait: it can pass by itself",
+    Resolver.BURST: "burst: more nodes would help",
+    Resolver.MOVE: "move: running work could make room elsewhere",
+    Resolver.OWNER: "owner: whoever submitted the job can change it",
+    Resolver.OPERATOR: "operator: the platform team can change it",
+    Resolver.NOBODY: "nobody: it cannot be lifted",
+}
+_FITS = {
+    Fit.NOW: "fits now",
+    Fit.BY_PREEMPTION: "fits by preempting lower priority",
+    Fit.WHEN_OTHERS_LEAVE: "fits when others leave",
+    Fit.NEVER: "never fits as it is",
+    Fit.UNKNOWN: "unknown",
+}
+
+
+# --- one sentence ------------------------------------------------------------------------------------------------
+
+
+def sentence(decision: Decision) -> str:
+    """The decision in one sentence of at most 500 characters, for an Event and a log line."""
+    winner = decision.candidate(decision.chosen) if decision.chosen is not None else None
+    if winner is None:
+        return _waiting_sentence(decision)
+    head = f"{winner.cluster}: {money(winner.total_usd_micro or 0)} expected ({_terms_in_short(winner)})"
+    if winner.fit is Fit.BY_PREEMPTION:
+        head = f"{winner.cluster}, by preempting lower priority: {head.partition(': ')[2]}"
+    if decision.outcome is Outcome.ADD:
+        head = f"also {head}, since {', '.join(decision.already_nominated)} has not admitted it"
+    others = [c for c in decision.candidates if c.cluster != winner.cluster]
+    eligible = sorted((c for c in others if c.eligible), key=lambda c: (c.total_usd_micro or 0, c.cluster))
+    if eligible:
+        runner_up = eligible[0]
+        parts = _differences_in_short(differences(runner_up, winner))
+        note = " (by preemption)" if runner_up.fit is Fit.BY_PREEMPTION else ""
+        tail = f"; next {runner_up.cluster}{note} {money(runner_up.total_usd_micro or 0)}"
+        return _clip(f"{head}{tail}{': ' + parts if parts else ''}")
+    refused = [headline(c) for c in others if c.rejections]
+    return _listed(f"{head}; no other: ", refused, "") if refused else _clip(head)
+
+
+def _waiting_sentence(decision: Decision) -> str:
+    count = len(decision.candidates)
+    if not count:
+        return "waits: there is no cluster to choose from"
+    scope = "no further cluster" if decision.already_nominated else "no cluster"
+    ordered = sorted(decision.candidates, key=lambda c: (_relevance(c), len(c.rejections), c.cluster))
+    return _listed(f"waits: {scope} of {count} fits now: ", [headline(c) for c in ordered], "")
+
+
+_RELEVANCE = {
+    Reason.NOT_LISTED: 3,
+    Reason.NOT_IN_BLUEPRINT: 3,
+    Reason.NOT_IN_ANNOTATION: 2,
+    Reason.ALREADY_NOMINATED: 2,
+}
+"""What is told first when not all fits in: the reasons that say most about capacity and law."""
+
+
+def _relevance(candidate: Candidate) -> int:
+    return max((_RELEVANCE.get(rejection.reason, 1) for rejection in candidate.rejections), default=1)
+
+
+def headline(candidate: Candidate) -> str:
+    """The first thing that stands against a candidate, who can lift it, and how many more there are."""
+    if not candidate.rejections:
+        return f"{candidate.cluster} cannot be priced"
+    first = candidate.rejections[0]
+    more = f"; {len(candidate.rejections) - 1} more" if len(candidate.rejections) > 1 else ""
+    return _with_note(rejection_text(first, candidate.cluster), f"{first.resolver.value}{more}")
+
+
+def _with_note(text: str, note: str) -> str:
+    """Put the note into the brackets that the text ends with, or into brackets of its own."""
+    return f"{text[:-1]}; {note})" if text.endswith(")") else f"{text} ({note})"
+
+
+def _listed(head: str, parts: list[str], tail: str) -> str:
+    """As many parts as fit, then how many were left out."""
+    text = head
+    for at, part in enumerate(parts):
+        joined = f"{text}{', ' if at else ''}{part}"
+        left = len(parts) - at - 1
+        if len(joined) + len(f" and {left} more") + len(tail) > SENTENCE_LIMIT:
+            return _clip(f"{text} and {left + 1} more{tail}" if at else f"{joined}")
+        text = joined
+    return _clip(text + tail)
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= SENTENCE_LIMIT else f"{text[: SENTENCE_LIMIT - 3]}..."
+
+
+def _terms_in_short(candidate: Candidate) -> str:
+    shown = [t for t in candidate.terms if t.kind is TermKind.RUN or t.amount_usd_micro]
+    return ", ".join(f"{_TERMS[t.kind]} {money(t.amount_usd_micro or 0)}" for t in shown)
+
+
+def _differences_in_short(parts: tuple[Difference, ...]) -> str:
+    names = {**_TERMS, TermKind.DATA_IN: "egress"}
+    return ", ".join(f"{names[part.kind]} {signed_money(part.usd_micro)}" for part in parts)
+
+
+# --- rejections --------------------------------------------------------------------------------------------------
+
+
+def rejection_text(rejection: Rejection, cluster: ClusterName) -> str:
+    """What one cluster lacks or forbids, with both values where two disagree (FR-CLI-02)."""
+    return f"{cluster} {_PHRASES[rejection.reason](rejection.detail)}"
+
+
+def resolver_text(resolver: Resolver) -> str:
+    return _RESOLVERS[resolver]
+
+
+def fit_text(fit: Fit) -> str:
+    return _FITS[fit]
+
+
+def _values(values: tuple[str, ...]) -> str:
+    return ", ".join(values) if values else "nothing"
+
+
+def _seen(detail: Detail, lead: str = ": ") -> str:
+    return f"{lead}{'; '.join(detail.seen)}" if detail.seen else ""
+
+
+def _what(detail: Detail) -> str:
+    """The resource by the name that people use: a flavor stands for its GPUs."""
+    resource = detail.resource or "room"
+    if detail.flavor is not None and (detail.resource is None or is_gpu(resource)):
+        return str(detail.flavor)
+    return f"{resource} of {detail.flavor}" if detail.flavor is not None else resource
+
+
+def _amounts(detail: Detail) -> str:
+    needed, found = detail.needed or 0, detail.found or 0
+    text = f"needs {quantity(detail.resource, needed)}, {quantity(detail.resource, found)} free"
+    if detail.largest_node_free is not None and found >= needed:
+        text += f", no node has more than {quantity(detail.resource, detail.largest_node_free)}"
+    return text
+
+
+def _lacks(detail: Detail) -> str:
+    if detail.needed is None or detail.found is None:
+        return f"would have to preempt, which is tried in one cluster at a time; {_values(detail.seen)} is nominated"
+    short = detail.needed - detail.found
+    if short <= 0:
+        largest = quantity(detail.resource, detail.largest_node_free or 0)
+        return (
+            f"has {_what(detail)} only in pieces ({_amounts(detail).partition(', no node')[0]}, largest node {largest})"
+        )
+    return f"lacks {quantity(detail.resource, short)} {_what(detail)} ({_amounts(detail)})"
+
+
+def _held(detail: Detail) -> str:
+    return f"has {_what(detail)} held by {detail.holder or 'an earlier decision'} ({_amounts(detail)})"
+
+
+def _never(detail: Detail) -> str:
+    if detail.needed is None:
+        return (
+            f"has no node of {detail.flavor} whose {detail.holder} fits: asked {_values(detail.expected)}, there "
+            + (_values(detail.seen))
+        )
+    if detail.found == 0 and detail.expected:
+        return f"has no quota for {detail.resource} in this queue (needs {quantity(detail.resource, detail.needed)})"
+    most = quantity(detail.resource, detail.found or 0)
+    nodes = ""
+    if detail.largest_node_free is not None:
+        nodes = f", largest node {quantity(detail.resource, detail.largest_node_free)}"
+    return (
+        f"is too small in {_what(detail)} (needs {quantity(detail.resource, detail.needed)}, has {most} in all{nodes})"
+    )
+
+
+def _unavailable(detail: Detail) -> str:
+    away = f"{_values(detail.seen)} away" if detail.seen else "none there now"
+    return f"has {_what(detail)} that is not available now ({_amounts(detail)}, {away})"
+
+
+def _product(detail: Detail) -> str:
+    if detail.holder is None and detail.resource is not None:
+        return f"has no {detail.resource} in this queue (queue offers {_values(detail.seen)})"
+    return f"has no such flavor (asked {detail.holder} {_values(detail.expected)}, there {_values(detail.seen)})"
+
+
+def _unknown_product(detail: Detail) -> str:
+    asked = _values(detail.expected)
+    return f"cannot match {asked}: it is no known product (asked {asked}, {detail.flavor} has {_values(detail.seen)})"
+
+
+def _mismatch(detail: Detail) -> str:
+    return (
+        f"has the same product under another label (asked {detail.holder}={_values(detail.expected)}, "
+        f"{detail.flavor} has {_values(detail.seen)})"
+    )
+
+
+def _illegal(detail: Detail) -> str:
+    what = f"{detail.holder} data" if detail.holder else "unlabelled data, which stays where it is"
+    where = f", {detail.line}" if detail.line else ""
+    return (
+        f"is not legal for {detail.subject} ({what}: {_values(detail.expected)}; there {_values(detail.seen)}{where})"
+    )
+
+
+def _indeterminate(detail: Detail) -> str:
+    gaps = {
+        "country": "the cluster's country is not known",
+        "attestation": "nobody attests the cluster's country now",
+        "rule": f"label {detail.holder} has no rule",
+        "origin": "it has no label and no replica whose country is known",
+    }
+    return f"may not be legal for {detail.subject} ({gaps.get(detail.resource or '', 'a fact is missing')})"
+
+
+def _unreachable(state: str) -> Callable[[Detail], str]:
+    def phrase(detail: Detail) -> str:
+        since = f" since {clock_time(detail.since)}" if detail.since else ""
+        return f"is {state}{since}{_seen(detail, ', ')}"
+
+    return phrase
+
+
+def _price_unknown(detail: Detail) -> str:
+    return f"has no price for {detail.subject} ({' / '.join(detail.expected) or 'no such flavor in the blueprint'})"
+
+
+def _over_cost(detail: Detail) -> str:
+    return f"costs more than max-cost (forecast {money(detail.needed or 0)}, limit {money(detail.found or 0)})"
+
+
+_PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
+    Reason.NOT_LISTED: lambda d: "is not in the queue's MultiKueueConfig",
+    Reason.NOT_IN_BLUEPRINT: lambda d: "is not in the blueprint",
+    Reason.MULTIKUEUE_INACTIVE: lambda d: f"is not active for MultiKueue{_seen(d)}",
+    Reason.TERMINATING: lambda d: "is being deleted on the hub",
+    Reason.STALE: _unreachable("unreachable"),
+    Reason.BLIND: _unreachable("not read yet: unreachable"),
+    Reason.NAMESPACE_MISSING: lambda d: f"has no namespace {d.subject}",
+    Reason.LOCAL_QUEUE_MISSING: lambda d: f"has no LocalQueue {d.subject}",
+    Reason.QUEUE_MISSING: lambda d: f"has no ClusterQueue {d.subject}",
+    Reason.QUEUE_INACTIVE: lambda d: (
+        f"has an inactive queue {d.subject}" + (f" (no flavor {d.flavor})" if d.flavor else "")
+    ),
+    Reason.QUEUE_STOPPED: lambda d: f"has stopped queue {d.subject} ({_values(d.seen)})",
+    Reason.NAME_TAKEN: lambda d: f"has a {d.subject} that is not ours",
+    Reason.NOT_IN_ANNOTATION: lambda d: f"is outside the job's clusters ({_values(d.expected)})",
+    Reason.NO_SUCH_PRODUCT: _product,
+    Reason.UNKNOWN_PRODUCT: _unknown_product,
+    Reason.LABEL_MISMATCH: _mismatch,
+    Reason.TAINT: lambda d: f"has {d.flavor} behind a taint that {d.subject} does not tolerate ({_values(d.seen)})",
+    Reason.QUOTA: _lacks,
+    Reason.NODES: _lacks,
+    Reason.HELD: _held,
+    Reason.NEVER_FITS: _never,
+    Reason.NODES_UNAVAILABLE: _unavailable,
+    Reason.RESIDENCY: _illegal,
+    Reason.RESIDENCY_INDETERMINATE: _indeterminate,
+    Reason.MAX_COST: _over_cost,
+    Reason.PRICE_UNKNOWN: _price_unknown,
+    Reason.PRICE_OLD: lambda d: f"has a price that is too old ({d.subject}: {_values(d.seen)}; {_values(d.expected)})",
+    Reason.DATA_SIZE_UNKNOWN: lambda d: f"would read {d.subject}, whose size is not known",
+    Reason.EGRESS_UNKNOWN: lambda d: (
+        f"has no known route price for {d.subject} (from {_values(d.seen)} to {_values(d.expected)})"
+    ),
+    Reason.ALREADY_NOMINATED: lambda d: "is nominated already",
+    Reason.EVICTED_HERE: lambda d: "has evicted this attempt",
+}
+
+
+# --- money -------------------------------------------------------------------------------------------------------
+
+
+def term_text(term: Term) -> str:
+    """ "data $19.10", or "data unknown"."""
+    amount = "unknown" if term.amount_usd_micro is None else money(term.amount_usd_micro)
+    return f"{_TERMS[term.kind]} {amount}"
+
+
+def bill_text(term: Term) -> tuple[str, ...]:
+    """One text per line of the bill: what, how much of it, at which price, the amount, and the source of the price."""
+    return tuple(_line_text(line) for line in term.bill)
+
+
+def _line_text(line: Line) -> str:
+    source = f" [{line.source}]" if line.source else ""
+    if not line.quantity:
+        return f"{line.what}: {money(line.amount_usd_micro)}{source}"
+    if line.unit == "byte":
+        much = f"{quantity(None, line.quantity // 10**9)} GB x {money(line.unit_price_usd_micro)}/GB"
+    elif line.unit == "second":
+        much = f"{span(line.quantity)} x {money(line.unit_price_usd_micro)}/h"
+    else:
+        unit = line.unit.removesuffix("-second")
+        much = f"{quantity('cpu', line.quantity * 1000 // 3600)} {unit}-hours x {money(line.unit_price_usd_micro)}/h"
+    return f"{line.what}: {much} = {money(line.amount_usd_micro)}{source}"
+
+
+def estimate_text(decision: Decision) -> str:
+    return f"{span(decision.estimate.duration_s)} ({_BASIS[decision.estimate.basis]})"
+
+
+# --- what would have changed it ----------------------------------------------------------------------------------
+
+
+def counterfactual_text(found: Counterfactual) -> str:
+    """What would have had to change for this cluster to be chosen."""
+    if found.obstacle is Obstacle.REJECTED:
+        return _rejected_text(found)
+    if found.obstacle is Obstacle.UNPRICED:
+        return f"{found.cluster}: cannot be priced"
+    if found.obstacle is Obstacle.TIE:
+        return f"{found.cluster}: costs the same; the choice between equals is by a stable hash"
+    if found.obstacle is Obstacle.PREEMPTION:
+        return f"{found.cluster}: would have to preempt, and what fits now goes first"
+    parts = _differences_in_short(found.differences)
+    dearer = [part for part in found.differences if part.usd_micro > 0]
+    most = f"; most of it {_TERMS[dearer[0].kind]}" if len(dearer) > 1 else ""
+    gap = money(found.gap_usd_micro or 0)
+    return f"{found.cluster}: would have been chosen {gap} cheaper ({parts}{most})"
+
+
+def _rejected_text(found: Counterfactual) -> str:
+    reasons = "; ".join(
+        f"{rejection_text(r, found.cluster).removeprefix(f'{found.cluster} ')} [{r.resolver.value}]"
+        for r in found.blocking
+    )
+    text = f"{found.cluster}: {reasons}"
+    if found.alone:
+        text += "; nothing else stood in the way"
+    if found.gap_usd_micro is not None and found.would_win is not None:
+        gap = abs(found.gap_usd_micro)
+        text += f", and it would have been {money(gap)} {'cheaper' if found.would_win else 'dearer'} than the choice"
+    return text
+
+
+def why_not_text(decision: Decision, cluster: ClusterName) -> str:
+    """Why not this cluster: everything that stood in its way, first filter first, or what it would have cost more."""
+    candidate = decision.candidate(cluster)
+    if candidate is None:
+        return f"{cluster} was not known to the hub or the blueprint when this was decided"
+    if cluster == decision.chosen:
+        return f"{cluster} was chosen: {sentence(decision)}"
+    winner = decision.candidate(decision.chosen) if decision.chosen is not None else None
+    return counterfactual_text(counterfactual(candidate, winner))
+
+
+# --- input -------------------------------------------------------------------------------------------------------
+
+
+def problem_text(problem: InputProblem) -> str:
+    """ "entrepot.dev/datasets = 'radar-2062': data set ... is not in the catalog; did you mean 'radar-2026'?" """
+    value = f" = {problem.value!r}" if problem.value else ""
+    return _clip(f"{problem.key}{value}: {problem.rule}; {problem.fix}")
+
+
+def problems_text(problems: tuple[InputProblem, ...]) -> str:
+    """All of them, for an Event."""
+    return _clip("; ".join(problem_text(problem) for problem in problems))

@@ -1,0 +1,333 @@
+"""How a request fits one worker: per pod set, per resource group and flavor, by quota and by nodes.
+
+Flavors are predicted as Kueue assigns them: in the order of the resource group, the first that matches and has quota
+(kueue-contract section 12). Nodes are not asked by Kueue, so a flavor that has quota but no nodes is still the one it
+takes, and then the pods would wait there: quota and nodes must both say yes, the smaller view counts (FR-SCO-10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from dispatcher.core.decision import Detail, Fit, Placement, Reason, Rejection, Resolver
+from dispatcher.core.ids import FlavorName, QueueName
+from dispatcher.core.index import demand_of
+from dispatcher.core.nodes import PodGroup, pod_group, toleration_of
+from dispatcher.core.outlook import judge_nodes
+from dispatcher.core.place import Broken, Place, held_rejection, taint_rejection
+from dispatcher.core.resources import PODS, is_gpu
+from dispatcher.core.selectors import FlavorMatch, FlavorVerdict, match_flavor, untolerated
+from dispatcher.core.snapshot import ClusterQueueView, ResourceGroup
+from dispatcher.core.workload import PodSet
+
+
+class QuotaState(IntEnum):
+    """How an amount meets a queue's quota, best first."""
+
+    FITS = 0
+    PREEMPT = 1
+    HELD = 2
+    SHORT = 3
+    NEVER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """The flavor that Kueue would give one pod set for one resource group, and how its quota stands."""
+
+    flavor: FlavorName
+    state: QuotaState
+    resource: str = ""
+    needed: int = 0
+    found: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FitReport:
+    """How a request fits one cluster; rejections by the filter that reports them.
+
+    `flavors` has the flavor that each pod set's accelerators (else its first resource group) would take, also where
+    there is no room, so that every candidate can be priced. It lacks pod sets that no flavor accepts.
+    """
+
+    fit: Fit
+    queue: QueueName | None = None
+    placements: tuple[Placement, ...] = ()
+    flavors: tuple[tuple[str, FlavorName], ...] = ()
+    products: tuple[Rejection, ...] = ()
+    quota: tuple[Rejection, ...] = ()
+    nodes: tuple[Rejection, ...] = ()
+    held: tuple[Rejection, ...] = ()
+    broken: tuple[Broken, ...] = ()
+
+
+UNKNOWN_FIT = FitReport(Fit.UNKNOWN)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What has been found so far, pod set by pod set; `taken` is what earlier pod sets of the gang use of the quota."""
+
+    picks: dict[str, tuple[Pick, ...]] = field(default_factory=dict)
+    products: list[Rejection] = field(default_factory=list)
+    quota: list[Rejection] = field(default_factory=list)
+    held: list[Rejection] = field(default_factory=list)
+    taken: dict[tuple[FlavorName, str], int] = field(default_factory=dict)
+    unknown: bool = False
+
+
+def judge_fit(place: Place) -> FitReport:
+    """Quota and nodes for the whole gang. Pure and total: what cannot be judged is Fit.UNKNOWN with its reason."""
+    draft = _Draft()
+    for pod_set in place.request.pod_sets:
+        _assign(place, pod_set, draft)
+    complete = all(pod_set.name in draft.picks for pod_set in place.request.pod_sets)
+    outlook = judge_nodes(place, _groups(place, draft), _main_flavors(place, draft))
+    by_quota = _quota_fit(draft, complete)
+    fit = _worst(by_quota, outlook.fit)
+    preempting = by_quota is Fit.BY_PREEMPTION and outlook.when_empty
+    if preempting:
+        fit = Fit.BY_PREEMPTION
+    return FitReport(
+        fit=fit,
+        queue=place.queue.name,
+        placements=_placements(place, draft, outlook.spread) if complete else (),
+        flavors=_main_flavors(place, draft),
+        products=tuple(draft.products),
+        quota=tuple(draft.quota),
+        nodes=() if preempting else outlook.nodes,
+        held=tuple(draft.held) or (() if preempting else outlook.held),
+        broken=outlook.broken,
+    )
+
+
+def _worst(*fits: Fit) -> Fit:
+    if Fit.NEVER in fits:
+        return Fit.NEVER
+    order = list(Fit)
+    return max(fits, key=order.index)
+
+
+def _quota_fit(draft: _Draft, complete: bool) -> Fit:
+    if not complete:
+        return Fit.UNKNOWN if draft.unknown else Fit.NEVER
+    worst = max((pick.state for picks in draft.picks.values() for pick in picks), default=QuotaState.FITS)
+    return {
+        QuotaState.FITS: Fit.NOW,
+        QuotaState.PREEMPT: Fit.BY_PREEMPTION,
+        QuotaState.HELD: Fit.WHEN_OTHERS_LEAVE,
+        QuotaState.SHORT: Fit.WHEN_OTHERS_LEAVE,
+        QuotaState.NEVER: Fit.NEVER,
+    }[worst]
+
+
+# --- flavors and quota -------------------------------------------------------------------------------------------
+
+
+def _assign(place: Place, pod_set: PodSet, draft: _Draft) -> None:
+    """Pick a flavor per resource group for one pod set, or say why none can be."""
+    wanted = {resource: amount for resource, amount in pod_set.per_pod.items if amount > 0}
+    picks: list[Pick] = []
+    for group in place.queue.groups:
+        covered = {resource: wanted.pop(resource) for resource in group.resources if resource in wanted}
+        if PODS in group.resources:
+            covered[PODS] = covered.get(PODS, 1)
+        if not covered:
+            continue
+        pick = _pick(place, pod_set, group, covered, draft)
+        if pick is not None:
+            picks.append(pick)
+    uncovered = sorted(resource for resource in wanted if resource != PODS)
+    draft.products += [_uncovered(place, pod_set, resource) for resource in uncovered]
+    if not uncovered and _groups_needed(place.queue, pod_set) == 0:
+        draft.products.append(Rejection(Reason.QUEUE_INACTIVE, Resolver.OPERATOR, Detail(place.queue.name)))
+    if picks and not uncovered and len(picks) == _groups_needed(place.queue, pod_set):
+        draft.picks[pod_set.name] = tuple(picks)
+
+
+def _groups_needed(queue: ClusterQueueView, pod_set: PodSet) -> int:
+    wanted = {resource for resource, amount in pod_set.per_pod.items if amount > 0} | {PODS}
+    return sum(1 for group in queue.groups if wanted & set(group.resources))
+
+
+def _uncovered(place: Place, pod_set: PodSet, resource: str) -> Rejection:
+    """Kueue refuses a workload that asks for a resource which no group of the queue covers."""
+    reason = Reason.NO_SUCH_PRODUCT if is_gpu(resource) else Reason.NEVER_FITS
+    needed = pod_set.per_pod.get(resource) * pod_set.count
+    seen = tuple(sorted({r for group in place.queue.groups for r in group.resources}))
+    detail = Detail(subject=pod_set.name, resource=resource, needed=needed, found=0, expected=(resource,), seen=seen)
+    return Rejection(reason, Resolver.OPERATOR, detail)
+
+
+def _pick(
+    place: Place, pod_set: PodSet, group: ResourceGroup, covered: Mapping[str, int], draft: _Draft
+) -> Pick | None:
+    options: list[Pick] = []
+    misses: list[Rejection] = []
+    for flavor in group.flavors:
+        miss = _miss(place, pod_set, flavor)
+        if miss is not None:
+            misses.append(miss)
+            continue
+        option = _quota_of(place, flavor, {r: a * pod_set.count for r, a in covered.items()}, draft.taken)
+        options.append(option)
+        if option.state is QuotaState.FITS:
+            break
+    if not options:
+        draft.products.append(_nearest_miss(place, pod_set, misses))
+        draft.unknown = draft.unknown or any(m.reason is Reason.UNKNOWN_PRODUCT for m in misses)
+        return None
+    best = min(options, key=lambda option: option.state)
+    for resource, amount in covered.items():
+        fr = (best.flavor, resource)
+        draft.taken[fr] = draft.taken.get(fr, 0) + amount * pod_set.count
+    _note(place, best, draft)
+    return best
+
+
+def _miss(place: Place, pod_set: PodSet, flavor: FlavorName) -> Rejection | None:
+    """Why a flavor is none for a pod set, or None when Kueue would take it."""
+    view = place.index.view.flavors.get(flavor)
+    if view is None:
+        return Rejection(Reason.QUEUE_INACTIVE, Resolver.OPERATOR, Detail(subject=place.queue.name, flavor=flavor))
+    plan = place.site.flavors.get(flavor) if place.site else None
+    match = match_flavor(pod_set, dict(view.labels), plan.product if plan else None, place.policy.products)
+    if match.verdict is not FlavorVerdict.MATCH:
+        return _product_rejection(pod_set, flavor, match)
+    given = (*pod_set.tolerations, *(toleration_of(entry) for entry in view.tolerations))
+    taint = untolerated(given, view.taints)
+    return taint_rejection(pod_set.name, flavor, taint) if taint else None
+
+
+_BY_VERDICT = {
+    FlavorVerdict.OTHER: (Reason.NO_SUCH_PRODUCT, Resolver.OWNER),
+    FlavorVerdict.OTHER_PRODUCT: (Reason.NO_SUCH_PRODUCT, Resolver.OWNER),
+    FlavorVerdict.UNKNOWN_PRODUCT: (Reason.UNKNOWN_PRODUCT, Resolver.OPERATOR),
+    FlavorVerdict.LABEL_MISMATCH: (Reason.LABEL_MISMATCH, Resolver.OPERATOR),
+}
+
+
+def _product_rejection(pod_set: PodSet, flavor: FlavorName, match: FlavorMatch) -> Rejection:
+    reason, resolver = _BY_VERDICT[match.verdict]
+    detail = Detail(
+        subject=pod_set.name,
+        resource=pod_set.per_pod.gpu_resource(),
+        flavor=flavor,
+        expected=match.wanted,
+        seen=match.seen,
+        holder=match.key,
+    )
+    return Rejection(reason, resolver, detail)
+
+
+_NEARNESS = (Reason.TAINT, Reason.LABEL_MISMATCH, Reason.UNKNOWN_PRODUCT, Reason.NO_SUCH_PRODUCT, Reason.QUEUE_INACTIVE)
+
+
+def _nearest_miss(place: Place, pod_set: PodSet, misses: Iterable[Rejection]) -> Rejection:
+    """The miss nearest to a match; flavors that are simply others become one rejection with all values."""
+    found = sorted(misses, key=lambda miss: _NEARNESS.index(miss.reason))
+    if not found:
+        return Rejection(Reason.QUEUE_INACTIVE, Resolver.OPERATOR, Detail(subject=place.queue.name))
+    first = found[0]
+    if first.reason is not Reason.NO_SUCH_PRODUCT:
+        return first
+    seen = tuple(dict.fromkeys(value for miss in found for value in miss.detail.seen))
+    return replace(first, detail=replace(first.detail, flavor=None, seen=seen))
+
+
+def _quota_of(
+    place: Place, flavor: FlavorName, amounts: Mapping[str, int], taken: Mapping[tuple[FlavorName, str], int]
+) -> Pick:
+    """The worst state over the group's resources: all of them take the same flavor."""
+    picks = [
+        _quota_state(place, flavor, resource, amount + taken.get((flavor, resource), 0))
+        for resource, amount in sorted(amounts.items())
+    ]
+    return max(picks, key=lambda pick: (pick.state, is_gpu(pick.resource)))
+
+
+def _quota_state(place: Place, flavor: FlavorName, resource: str, needed: int) -> Pick:
+    name, fr = place.queue.name, (flavor, resource)
+    free = place.room.quota.available(name, fr)
+    if needed <= free:
+        return Pick(flavor, QuotaState.FITS, resource, needed, free)
+    most = place.index.base.quota.potential(name, fr)
+    if needed > most:
+        return Pick(flavor, QuotaState.NEVER, resource, needed, most)
+    if needed <= place.index.base.quota.available(name, fr):
+        return Pick(flavor, QuotaState.HELD, resource, needed, max(0, free))
+    state = QuotaState.PREEMPT if _preemptible(place, fr, needed) else QuotaState.SHORT
+    return Pick(flavor, state, resource, needed, max(0, free))
+
+
+def _preemptible(place: Place, fr: tuple[FlavorName, str], needed: int) -> bool:
+    """Whether lower-priority reservations, which the queue may preempt, would make room (FR-NOM-10).
+
+    Kueue preempts for what fits in the queue's nominal quota: in the queue itself, and among queues of its cohort that
+    use more than their own. An estimate on the safe side: only victims that we see, never what a hold promised.
+    """
+    queue, tree = place.queue, place.room.quota
+    if needed > tree.nominal(queue.name, fr):
+        return False
+    freed = 0
+    priority = place.request.priority
+    if queue.preempts_lower_priority:
+        freed += place.index.below(queue.name, *fr, priority)
+    if queue.reclaims_within_cohort:
+        for other in sorted(tree.cohort_members(queue.name) - {queue.name}):
+            borrowed = max(0, tree.used(other, fr) - tree.nominal(other, fr))
+            freed += min(borrowed, place.index.below(other, *fr, priority))
+    return needed <= tree.available(queue.name, fr) + freed
+
+
+def _note(place: Place, pick: Pick, draft: _Draft) -> None:
+    detail = Detail(
+        subject=place.queue.name, resource=pick.resource, flavor=pick.flavor, needed=pick.needed, found=pick.found
+    )
+    if pick.state is QuotaState.SHORT:
+        draft.quota.append(Rejection(Reason.QUOTA, Resolver.WAIT, detail))
+    elif pick.state is QuotaState.NEVER:
+        draft.quota.append(Rejection(Reason.NEVER_FITS, Resolver.OPERATOR, detail))
+    elif pick.state is QuotaState.HELD:
+        draft.held.append(held_rejection(detail, pick.flavor, place.holds))
+
+
+# --- what nodes are asked ----------------------------------------------------------------------------------------
+
+
+def _main_flavors(place: Place, draft: _Draft) -> tuple[tuple[str, FlavorName], ...]:
+    return tuple(
+        (pod_set.name, _main(pod_set, draft.picks[pod_set.name], place.queue))
+        for pod_set in place.request.pod_sets
+        if pod_set.name in draft.picks
+    )
+
+
+def _main(pod_set: PodSet, picks: tuple[Pick, ...], queue: ClusterQueueView) -> FlavorName:
+    resource = pod_set.per_pod.gpu_resource()
+    for pick in picks:
+        if any(pick.flavor in group.flavors and resource in group.resources for group in queue.groups):
+            return pick.flavor
+    return picks[0].flavor
+
+
+def _groups(place: Place, draft: _Draft) -> tuple[PodGroup, ...]:
+    groups: list[PodGroup] = []
+    for pod_set in place.request.pod_sets:
+        picks = draft.picks.get(pod_set.name)
+        if picks:
+            demand = demand_of(place.index.view, pod_set, tuple(pick.flavor for pick in picks))
+            groups.append(pod_group(place.room.nodes, pod_set.name, pod_set.count, pod_set.per_pod, demand))
+    return tuple(groups)
+
+
+def _placements(place: Place, draft: _Draft, spread: Mapping[str, int]) -> tuple[Placement, ...]:
+    main = dict(_main_flavors(place, draft))
+    placements: list[Placement] = []
+    for pod_set in place.request.pod_sets:
+        flavors = dict.fromkeys((main[pod_set.name], *(pick.flavor for pick in draft.picks[pod_set.name])))
+        for flavor in flavors:
+            placements.append(Placement(pod_set.name, flavor, pod_set.count, spread.get(pod_set.name, 0)))
+    return tuple(placements)

@@ -1,0 +1,242 @@
+"""Whether the nodes have a place for every pod of a gang: now, when others leave, when nodes come back, or never.
+
+The question is asked of ever kinder worlds, and the first in which the gang has a place names the reason that it has
+none now (FR-NOM-06 keeps "absent" and "away for a while" apart):
+
+1. as it is, promised capacity deducted; 2. as if nothing were promised (held); 3. as if these nodes were empty (others
+must leave); 4. as if taints were tolerated (taint); 5. as if absent nodes were back; 6. as if all declared nodes were
+there. A gang that has no place in any of them never fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from dispatcher.core.decision import Detail, Fit, Reason, Rejection, Resolver
+from dispatcher.core.ids import FlavorName
+from dispatcher.core.nodes import (
+    Demand,
+    NodeTable,
+    Packing,
+    PodGroup,
+    Vector,
+    free_total,
+    largest_free,
+    node_table,
+    pack,
+    pod_group,
+)
+from dispatcher.core.place import Broken, Place, held_rejection, taint_rejection
+from dispatcher.core.resources import NOTHING, PODS, is_gpu
+from dispatcher.core.selectors import PRODUCT_KEYS, requirement_holds, untolerated
+from dispatcher.core.snapshot import NodeView
+from dispatcher.core.workload import PodSet
+
+Flavors = tuple[tuple[str, FlavorName], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The node side of a fit. `spread` is nodes per pod set; `when_empty`: a preemption could help."""
+
+    fit: Fit
+    nodes: tuple[Rejection, ...] = ()
+    held: tuple[Rejection, ...] = ()
+    spread: Mapping[str, int] = field(default_factory=dict)
+    broken: tuple[Broken, ...] = ()
+    when_empty: bool = False
+
+
+def judge_nodes(place: Place, groups: tuple[PodGroup, ...], flavors: Flavors) -> Outlook:
+    """Place the gang on the nodes as they are, or find out what would have to change."""
+    packing = pack(place.room.nodes, groups)
+    if not packing.failed:
+        broken = _broken(place.room.nodes, packing, groups, dict(flavors))
+        return Outlook(Fit.NOW, spread=_spread(packing), broken=broken, when_empty=True)
+    lacking = _Lacking(place, place.room.nodes.with_free(packing.free), groups, dict(flavors))
+    failed = tuple(group for group in groups if group.name in packing.failed)
+    base = place.index.base.nodes
+    if place.holds and not pack(base, groups).failed:
+        held = tuple(held_rejection(lacking.detail(g), lacking.flavors[g.name], place.holds) for g in failed)
+        return Outlook(Fit.WHEN_OTHERS_LEAVE, held=held, spread=_spread(pack(base, groups)), when_empty=True)
+    empty = base.with_free(base.allocatable)
+    alone = pack(empty, groups)
+    if not alone.failed:
+        nodes = tuple(Rejection(Reason.NODES, Resolver.WAIT, lacking.detail(g)) for g in failed)
+        return Outlook(Fit.WHEN_OTHERS_LEAVE, nodes, spread=_spread(alone), when_empty=True)
+    return _beyond(lacking, empty, tuple(g for g in groups if g.name in alone.failed))
+
+
+def _beyond(lacking: _Lacking, empty: NodeTable, failed: tuple[PodGroup, ...]) -> Outlook:
+    """The gang has no place even on empty nodes: taints, absent nodes, wrong labels, undeclared or too small ones."""
+    groups = lacking.groups
+    if not pack(empty, _widened(groups, any_taint=True)).failed:
+        return Outlook(Fit.NEVER, tuple(lacking.taint(g) for g in failed))
+    if not pack(empty, _widened(groups, absent=True)).failed:
+        return Outlook(Fit.WHEN_OTHERS_LEAVE, tuple(lacking.unavailable(g) for g in failed))
+    mislabelled = tuple(r for g in failed if (r := lacking.mislabelled(g)) is not None)
+    if mislabelled:
+        return Outlook(Fit.NEVER, mislabelled)
+    declared, known = _declared(lacking)
+    if not pack(declared, _redrawn(lacking, declared)).failed:
+        return Outlook(Fit.WHEN_OTHERS_LEAVE, tuple(lacking.unavailable(g) for g in failed))
+    if not all(lacking.flavors[g.name] in known for g in failed):
+        unseen = tuple(lacking.unseen(g) for g in failed if lacking.flavors[g.name] not in known)
+        return Outlook(Fit.UNKNOWN, unseen)
+    return Outlook(Fit.NEVER, tuple(lacking.never(g, empty) for g in failed))
+
+
+def _widened(groups: tuple[PodGroup, ...], *, any_taint: bool = False, absent: bool = False) -> tuple[PodGroup, ...]:
+    return tuple(replace(g, demand=replace(g.demand, any_taint=any_taint, absent=absent)) for g in groups)
+
+
+def _spread(packing: Packing) -> dict[str, int]:
+    spread: dict[str, int] = {}
+    for group, _, _ in packing.placed:
+        spread[group] = spread.get(group, 0) + 1
+    return spread
+
+
+def _broken(
+    table: NodeTable, packing: Packing, groups: tuple[PodGroup, ...], flavors: Mapping[str, FlavorName]
+) -> tuple[Broken, ...]:
+    """GPUs left over on nodes that were whole and now are not, per flavor and resource (design section 5, best fit)."""
+    by_name = {group.name: group for group in groups}
+    lost: dict[tuple[FlavorName, str], int] = {}
+    counted: set[int] = set()
+    for group, node, _ in packing.placed:
+        if not by_name[group].gpus or node in counted:
+            continue
+        counted.add(node)
+        for at in table.gpu_places:
+            whole, before, after = table.allocatable[node][at], table.free[node][at], packing.free[node][at]
+            if whole > 0 and before == whole and 0 < after < whole:
+                key = (flavors[group], table.resources[at])
+                lost[key] = lost.get(key, 0) + after
+    return tuple(Broken(flavor, resource, amount) for (flavor, resource), amount in sorted(lost.items()))
+
+
+# --- the world as declared ---------------------------------------------------------------------------------------
+
+
+def _declared(lacking: _Lacking) -> tuple[NodeTable, frozenset[FlavorName]]:
+    """All nodes that the blueprint declares or that were seen, empty and present, and the flavors known by either."""
+    place = lacking.place
+    nodes: list[NodeView] = []
+    known: set[FlavorName] = set()
+    for flavor in sorted(set(lacking.flavors.values())):
+        view = place.index.view.flavors.get(flavor)
+        labels = view.labels if view else ()
+        plan = place.site.flavors.get(flavor) if place.site else None
+        if plan is not None and plan.nodes is not None:
+            known.add(flavor)
+            shape = plan.nodes
+            nodes += [
+                NodeView(f"{flavor}/{i}", labels, shape.allocatable, taints=shape.taints) for i in range(shape.count)
+            ]
+            continue
+        seen = [node for node in place.index.view.nodes if set(labels) <= set(node.labels)]
+        if seen:
+            known.add(flavor)
+        nodes += [NodeView(node.name, node.labels, node.allocatable, NOTHING, node.taints) for node in seen]
+    distinct = {node.name: node for node in nodes}
+    return node_table(distinct.values()), frozenset(known)
+
+
+def _redrawn(lacking: _Lacking, table: NodeTable) -> tuple[PodGroup, ...]:
+    """The gang's needs on another table. Declared nodes have the flavor's labels only, so own selectors are let go."""
+    redrawn: list[PodGroup] = []
+    for group in lacking.groups:
+        demand = Demand(group.demand.flavor_labels, tolerations=group.demand.tolerations)
+        pod_set = lacking.pod_set(group)
+        redrawn.append(pod_group(table, group.name, group.count, pod_set.per_pod, demand))
+    return tuple(redrawn)
+
+
+# --- saying what is lacking --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Lacking:
+    """Makes the typed details. `table` is the world after the pod sets that did find a place were laid down."""
+
+    place: Place
+    table: NodeTable
+    groups: tuple[PodGroup, ...]
+    flavors: Mapping[str, FlavorName]
+
+    def pod_set(self, group: PodGroup) -> PodSet:
+        return next(p for p in self.place.request.pod_sets if p.name == group.name)
+
+    def detail(self, group: PodGroup) -> Detail:
+        """Needed and free of the resource that runs out first, and the most that one node has of it (FR-SCO-02)."""
+        return self._detail(group, self.table, self.table.eligible(group.demand))
+
+    def taint(self, group: PodGroup) -> Rejection:
+        flavor = self.flavors[group.name]
+        open_to = set(self.table.eligible(group.demand))
+        for node in self.table.eligible(replace(group.demand, any_taint=True)):
+            if node not in open_to:
+                taint = untolerated(group.demand.tolerations, self.table.nodes[node].taints)
+                if taint is not None:
+                    return taint_rejection(group.name, flavor, taint)
+        return Rejection(Reason.TAINT, Resolver.OWNER, Detail(subject=group.name, flavor=flavor))
+
+    def unavailable(self, group: PodGroup) -> Rejection:
+        """Seen or declared before, now away: cordoned, NotReady, deleting, scaled to zero."""
+        absent = tuple(
+            self.table.nodes[i].name for i in self.table.selected(group.demand) if not self.table.nodes[i].present
+        )
+        detail = self._detail(group, self.table, self.table.eligible(group.demand))
+        return Rejection(Reason.NODES_UNAVAILABLE, Resolver.WAIT, replace(detail, seen=absent[:8]))
+
+    def unseen(self, group: PodGroup) -> Rejection:
+        """The flavor has quota, but no node of it was ever seen and the blueprint declares none: nobody can say."""
+        return Rejection(Reason.NODES_UNAVAILABLE, Resolver.OPERATOR, self.detail(group))
+
+    def never(self, group: PodGroup, empty: NodeTable) -> Rejection:
+        nodes = empty.eligible(replace(group.demand, any_taint=True, absent=True))
+        return Rejection(Reason.NEVER_FITS, Resolver.OPERATOR, self._detail(group, empty, nodes))
+
+    def mislabelled(self, group: PodGroup) -> Rejection | None:
+        """Nodes of the flavor exist, but none has the labels that the pods select by."""
+        flavored = self.table.flavored(group.demand.flavor_labels)
+        if not flavored or self.table.selected(group.demand):
+            return None
+        for requirement in group.demand.selector:
+            values = {self.table.nodes[i].labels.get(requirement.key) for i in flavored}
+            if not any(requirement_holds(requirement, self.table.nodes[i].labels) for i in flavored):
+                seen = tuple(sorted(value for value in values if value is not None))
+                return self._mislabelled(group, requirement.key, requirement.values, seen)
+        keys = tuple(dict.fromkeys(r.key for term in group.demand.terms for r in term))
+        return self._mislabelled(group, ", ".join(keys), (), ())
+
+    def _mislabelled(self, group: PodGroup, key: str, wanted: tuple[str, ...], seen: tuple[str, ...]) -> Rejection:
+        reason = Reason.NO_SUCH_PRODUCT if key in PRODUCT_KEYS else Reason.NEVER_FITS
+        detail = Detail(group.name, None, self.flavors[group.name], expected=wanted, seen=seen, holder=key)
+        return Rejection(reason, Resolver.OWNER, detail)
+
+    def _detail(self, group: PodGroup, table: NodeTable, nodes: tuple[int, ...]) -> Detail:
+        per_pod = self.pod_set(group).per_pod
+        if group.missing is not None:
+            needed = per_pod.get(group.missing) * group.count
+            return Detail(group.name, group.missing, self.flavors[group.name], needed, 0, None)
+        resource = _scarcest(table, group, nodes)
+        each = max(1, per_pod.get(resource)) if resource == PODS else per_pod.get(resource)
+        return Detail(
+            subject=group.name,
+            resource=resource,
+            flavor=self.flavors[group.name],
+            needed=each * group.count,
+            found=free_total(table, nodes, resource),
+            largest_node_free=largest_free(table, nodes, resource),
+        )
+
+
+def _scarcest(table: NodeTable, group: PodGroup, nodes: tuple[int, ...]) -> str:
+    """The resource by which alone the fewest pods have a place; accelerators win a tie."""
+    need = group.need or ()
+    free: Callable[[int], Vector] = table.free.__getitem__
+    rooms = [(sum(max(0, free(i)[at]) // amount for i in nodes), at) for at, amount in need]
+    return table.resources[min(rooms, key=lambda entry: (entry[0], not is_gpu(table.resources[entry[1]]), entry[1]))[1]]

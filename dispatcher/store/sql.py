@@ -1,0 +1,306 @@
+"""The Store port on SQL. One transaction a call, a deadline on each, idempotent by decision id."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from sqlalchemy import Row, Select, delete, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from dispatcher.core.decision import Decision, Outcome
+from dispatcher.core.errors import Fatal, Refused
+from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
+from dispatcher.core.ports import Intent, IntentState
+from dispatcher.core.snapshot import Hold
+from dispatcher.store.codec import (
+    CodecError,
+    decode_decision,
+    decode_hold,
+    encode_decision,
+    encode_hold,
+    wait_fingerprint,
+)
+from dispatcher.store.faults import translated
+from dispatcher.store.tables import decisions, from_micros, holds, intents, to_micros
+
+WRITES = "entrepot_writes"
+"""Execution option of connections that will write: they take the lock at BEGIN (see opening)."""
+MAX_ROWS = 1000
+_PRUNE_BATCH = 500
+
+
+class SqlStore:
+    """Implements `dispatcher.core.ports.Store`; made by `open_store` or `open_records`."""
+
+    def __init__(self, engine: AsyncEngine, deadline_s: float, *, read_only: bool = False) -> None:
+        self._engine = engine
+        self._deadline_s = deadline_s
+        self._read_only = read_only
+        # One writer at a time is SQLite's own rule; queueing here keeps it fair and off the busy timeout.
+        self._writer = asyncio.Lock()
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    async def commit(self, decision: Decision, hold: Hold | None, intent: Intent | None) -> None:
+        """Record a decision with its hold and intent, all or nothing. Repeating it changes nothing, not even after
+        its hold was released: the first commit is the fact.
+
+        Of a run of equal waits of one workload (see `wait_fingerprint`) the first and the newest record stay; the
+        newest counts those between. So a job that waits for a week costs two rows.
+
+        Raises:
+            Transient: nothing is promised; the outcome may be unknown, a repeat is safe.
+            Refused: hold or intent is of another decision, or the store was opened for reading.
+        """
+        self._check_same(decision, hold, intent)
+        row = _decision_row(decision)
+        try:
+            async with self._writing("recording a decision") as connection:
+                known = await connection.scalar(select(decisions.c.seq).where(decisions.c.id == decision.id))
+                if known is not None:
+                    return
+                await connection.execute(insert(decisions).values(row))
+                if hold is not None:
+                    await connection.execute(insert(holds).values(_hold_row(hold)))
+                if intent is not None:
+                    await connection.execute(insert(intents).values(_intent_row(intent)))
+                if decision.outcome is Outcome.WAIT:
+                    await _thin_waits(connection, decision.workload)
+        except IntegrityError:
+            # Where writers do not exclude each other (PostgreSQL), another may have recorded it since our look.
+            if await self.decision(decision.id) is None:
+                raise
+
+    async def mark(self, decision: DecisionId, state: IntentState, now: datetime) -> None:
+        """Move an intent on. ABANDONED also drops the decision's hold, in the same transaction.
+
+        Raises:
+            Refused: no such intent: it was never committed.
+        """
+        async with self._writing("marking an intent") as connection:
+            changed = await connection.execute(
+                update(intents)
+                .where(intents.c.decision == decision)
+                .values(state=state.value, changed_at=to_micros(now))
+            )
+            if changed.rowcount == 0:
+                raise Refused(f"store: decision {decision} has no intent to mark {state.value}")
+            if state is IntentState.ABANDONED:
+                await connection.execute(delete(holds).where(holds.c.decision == decision))
+
+    async def release(self, workload: WorkloadUid, now: datetime) -> None:
+        """Drop all holds of a workload; none is fine too."""
+        async with self._writing("releasing holds") as connection:
+            await connection.execute(delete(holds).where(holds.c.workload == workload))
+
+    async def prune(self, before: datetime, live: Collection[WorkloadUid] = ()) -> int:
+        """Forget decisions older than `before`, with their closed intents; returns how many.
+
+        Kept whatever their age: a decision with a hold or a planned intent, and each live workload's newest decision
+        and newest choice (why a long job is where it is). Works in batches, so that commits get their turn between.
+        """
+        cutoff, last, total = to_micros(before), 0, 0
+        keep = await self._kept(sorted(live))
+        while True:
+            async with self._writing("pruning") as connection:
+                rows = (await connection.execute(_prunable(cutoff, last))).all()
+                if not rows:
+                    return total
+                last = rows[-1].seq
+                ids = [row.id for row in rows if row.id not in keep]
+                await connection.execute(delete(intents).where(intents.c.decision.in_(ids)))
+                await connection.execute(delete(decisions).where(decisions.c.id.in_(ids)))
+                total += len(ids)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    async def holds(self) -> Sequence[Hold]:
+        async with self._reading("reading holds") as connection:
+            rows = (await connection.execute(select(holds).order_by(holds.c.made_at, holds.c.decision))).all()
+        try:
+            return tuple(decode_hold(row.document) for row in rows)
+        except CodecError as error:
+            # A promise that cannot be read may be broken by the next decision: better to stop than to go on.
+            raise Fatal(f"store: {error}", fix="run the version that wrote the store, or release the holds") from None
+
+    async def intents(self, state: IntentState) -> Sequence[Intent]:
+        """Oldest first."""
+        query = select(intents).where(intents.c.state == state.value).order_by(intents.c.made_at, intents.c.decision)
+        async with self._reading("reading intents") as connection:
+            rows = (await connection.execute(query)).all()
+        return tuple(_intent(row) for row in rows)
+
+    async def decision(self, decision: DecisionId) -> Decision | None:
+        found = await self._decisions(select(decisions).where(decisions.c.id == decision), 1)
+        return found[0] if found else None
+
+    async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
+        """Newest first. `workload_key` is namespace/name of the Workload, or of its job."""
+        wanted = or_(decisions.c.key == workload_key, decisions.c.job_key == workload_key)
+        return await self._decisions(select(decisions).where(wanted), limit)
+
+    async def recent(
+        self, limit: int = 50, cluster: ClusterName | None = None, outcome: Outcome | None = None
+    ) -> Sequence[Decision]:
+        """Newest first, over all workloads; narrowed to those that chose `cluster` or came out as `outcome`."""
+        query = select(decisions)
+        if cluster is not None:
+            query = query.where(decisions.c.chosen == cluster)
+        if outcome is not None:
+            query = query.where(decisions.c.outcome == outcome.value)
+        return await self._decisions(query, limit)
+
+    async def keys_named(self, name: str, limit: int = 20) -> Sequence[str]:
+        """Workload keys (namespace/name) that a bare workload or job name stands for, newest decision first."""
+        query = (
+            select(decisions.c.key)
+            .where(or_(decisions.c.name == name, decisions.c.job_name == name))
+            .group_by(decisions.c.key)
+            .order_by(func.max(decisions.c.decided_at).desc(), decisions.c.key)
+            .limit(_bounded(limit))
+        )
+        async with self._reading("looking a name up") as connection:
+            return tuple((await connection.scalars(query)).all())
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _decisions(self, query: Select[tuple[object, ...]], limit: int) -> Sequence[Decision]:
+        ordered = query.order_by(decisions.c.decided_at.desc(), decisions.c.seq.desc()).limit(_bounded(limit))
+        async with self._reading("reading decisions") as connection:
+            rows = (await connection.execute(ordered)).all()
+        return tuple(_decision(row) for row in rows)
+
+    async def _kept(self, live: Sequence[WorkloadUid]) -> frozenset[str]:
+        """Ids of each live workload's newest decision and newest choice."""
+        kept: set[str] = set()
+        by_time = select(decisions.c.id).order_by(decisions.c.decided_at.desc(), decisions.c.seq.desc()).limit(1)
+        for start in range(0, len(live), _PRUNE_BATCH):
+            async with self._reading("pruning") as connection:
+                for uid in live[start : start + _PRUNE_BATCH]:
+                    mine = by_time.where(decisions.c.workload == uid)
+                    for query in (mine, mine.where(decisions.c.chosen.is_not(None))):
+                        found = await connection.scalar(query)
+                        if found is not None:
+                            kept.add(found)
+        return frozenset(kept)
+
+    @asynccontextmanager
+    async def _writing(self, what: str) -> AsyncIterator[AsyncConnection]:
+        if self._read_only:
+            raise Refused("store: opened for reading only")
+        writing = self._engine.execution_options(**{WRITES: True})
+        async with translated(self._deadline_s, what), self._writer, writing.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _reading(self, what: str) -> AsyncIterator[AsyncConnection]:
+        async with translated(self._deadline_s, what), self._engine.connect() as connection:
+            yield connection
+
+    @staticmethod
+    def _check_same(decision: Decision, hold: Hold | None, intent: Intent | None) -> None:
+        for what, part in (("hold", hold), ("intent", intent)):
+            if part is not None and (part.decision, part.workload) != (decision.id, decision.workload):
+                raise Refused(f"store: {what} of decision {part.decision} cannot be committed with {decision.id}")
+
+
+async def _thin_waits(connection: AsyncConnection, workload: WorkloadUid) -> None:
+    """Drop the middle of the three newest records when all three are the same wait."""
+    newest = (
+        select(decisions.c.seq, decisions.c.reasons, decisions.c.repeats)
+        .where(decisions.c.workload == workload)
+        .order_by(decisions.c.decided_at.desc(), decisions.c.seq.desc())
+        .limit(3)
+    )
+    rows = (await connection.execute(newest)).all()
+    if len(rows) < 3 or rows[0].reasons is None or len({row.reasons for row in rows}) != 1:
+        return
+    last, middle, _ = rows
+    counted = update(decisions).where(decisions.c.seq == last.seq).values(repeats=last.repeats + middle.repeats + 1)
+    await connection.execute(counted)
+    await connection.execute(delete(decisions).where(decisions.c.seq == middle.seq))
+
+
+def _prunable(cutoff: int, after: int) -> Select[tuple[int, str]]:
+    held = select(holds.c.decision)
+    planned = select(intents.c.decision).where(intents.c.state == IntentState.PLANNED.value)
+    return (
+        select(decisions.c.seq, decisions.c.id)
+        .where(decisions.c.seq > after, decisions.c.decided_at < cutoff)
+        .where(decisions.c.id.not_in(held), decisions.c.id.not_in(planned))
+        .order_by(decisions.c.seq)
+        .limit(_PRUNE_BATCH)
+    )
+
+
+def _bounded(limit: int) -> int:
+    return max(1, min(limit, MAX_ROWS))
+
+
+def _decision_row(decision: Decision) -> dict[str, object]:
+    namespace, _, name = decision.key.rpartition("/")
+    return {
+        "id": decision.id,
+        "workload": decision.workload,
+        "key": decision.key,
+        "job_key": f"{namespace}/{decision.job_name}",
+        "name": name,
+        "job_name": decision.job_name,
+        "attempt": decision.attempt,
+        "decided_at": to_micros(decision.decided_at),
+        "outcome": decision.outcome.value,
+        "chosen": decision.chosen,
+        "request_digest": decision.request_digest,
+        "snapshot_digest": decision.snapshot_digest,
+        "policy_digest": decision.policy_digest,
+        "code_version": decision.code_version,
+        "document": encode_decision(decision),
+        "reasons": wait_fingerprint(decision) if decision.outcome is Outcome.WAIT else None,
+    }
+
+
+def _hold_row(hold: Hold) -> dict[str, object]:
+    return {
+        "decision": hold.decision,
+        "workload": hold.workload,
+        "cluster": hold.cluster,
+        "made_at": to_micros(hold.made_at),
+        "expires_at": to_micros(hold.expires_at),
+        "document": encode_hold(hold),
+    }
+
+
+def _intent_row(intent: Intent) -> dict[str, object]:
+    return {
+        "decision": intent.decision,
+        "workload": intent.workload,
+        "clusters": json.dumps(list(intent.clusters)),
+        "state": intent.state.value,
+        "made_at": to_micros(intent.made_at),
+        "changed_at": to_micros(intent.made_at),
+    }
+
+
+def _intent(row: Row[tuple[object, ...]]) -> Intent:
+    return Intent(
+        decision=DecisionId(row.decision),
+        workload=WorkloadUid(row.workload),
+        clusters=tuple(ClusterName(name) for name in json.loads(row.clusters)),
+        state=IntentState(row.state),
+        made_at=from_micros(row.made_at),
+    )
+
+
+def _decision(row: Row[tuple[object, ...]]) -> Decision:
+    try:
+        return decode_decision(row.document)
+    except CodecError as error:
+        raise Refused(f"store: decision {row.id}, written by version {row.code_version}: {error}") from None

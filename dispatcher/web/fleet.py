@@ -1,0 +1,160 @@
+"""Clusters and the daemon itself as answers. A cluster that cannot be seen is listed with its error, never left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dispatcher.core.ids import ClusterName
+from dispatcher.core.policy import ClusterPolicy
+from dispatcher.core.snapshot import ClusterQueueView, ClusterSnapshot, Hold, NodeView, WorkerView
+from dispatcher.runtime import LoopHealth
+from dispatcher.state import FleetState
+from dispatcher.web.look import Look
+from dispatcher.web.models import (
+    BlueprintView,
+    ClusterView,
+    FlavorPlan,
+    HealthView,
+    LoopView,
+    NodeTotals,
+    QuotaView,
+    WorkerQueueView,
+)
+from dispatcher.web.status import age_s, link_text, span
+
+
+class HealthSource(Protocol):
+    """What the API asks the daemon about itself."""
+
+    def loops(self) -> Sequence[LoopHealth]: ...
+
+    def ready(self) -> tuple[bool, tuple[str, ...]]:
+        """Whether it can dispatch now, and if not, why not."""
+
+    def metrics_text(self) -> bytes:
+        """Prometheus exposition format."""
+
+
+def clusters(look: Look) -> tuple[ClusterView, ...]:
+    return tuple(_cluster(seen, look) for seen in look.snapshot.clusters)
+
+
+def _cluster(seen: ClusterSnapshot, look: Look) -> ClusterView:
+    worker, kueue = seen.worker, seen.multikueue
+    plan = look.state.policy.clusters.get(seen.name)
+    holds = [hold for hold in look.snapshot.holds if hold.cluster == seen.name]
+    known = worker if worker is not None and worker.synced else None
+    return ClusterView(
+        name=seen.name,
+        in_blueprint=plan is not None,
+        provider=plan.provider if plan is not None else None,
+        region=plan.region if plan is not None else None,
+        country=plan.site.country if plan is not None else None,
+        flavors=_flavors(plan),
+        link=seen.link,
+        text=link_text(seen, look.now),
+        observed_at=worker.observed_at if worker is not None else None,
+        age_s=age_s(worker.observed_at, look.now) if worker is not None and worker.observed_at is not None else None,
+        error=worker.error if worker is not None else None,
+        multikueue_active=kueue.active if kueue is not None else None,
+        multikueue_reason=(kueue.message or kueue.reason) if kueue is not None and not kueue.active else "",
+        nodes=_totals(known.nodes) if known is not None else None,
+        queues=tuple(_queue(known.queues[name]) for name in sorted(known.queues)) if known is not None else (),
+        running=_admitted(known, ours=True) if known is not None else None,
+        local=_admitted(known, ours=False) if known is not None else None,
+        holds=len(holds),
+        held_gpus=sum(_gpus(hold) for hold in holds),
+    )
+
+
+def _flavors(plan: ClusterPolicy | None) -> tuple[FlavorPlan, ...]:
+    if plan is None:
+        return ()
+    return tuple(
+        FlavorPlan(name=name, product=plan.flavors[name].product, purchase=plan.flavors[name].purchase.value)
+        for name in sorted(plan.flavors)
+    )
+
+
+def _totals(nodes: Sequence[NodeView]) -> NodeTotals:
+    usable = [node for node in nodes if node.ready and node.schedulable and not node.deleting]
+    return NodeTotals(
+        nodes=len(nodes),
+        usable=len(usable),
+        gpus=sum(node.allocatable.gpus() for node in usable),
+        gpus_free=sum(max(0, node.allocatable.minus(node.requested).gpus()) for node in usable),
+    )
+
+
+def _queue(queue: ClusterQueueView) -> WorkerQueueView:
+    return WorkerQueueView(
+        name=queue.name,
+        active=queue.active,
+        stop_policy=queue.stop_policy,
+        cohort=queue.cohort,
+        pending=queue.pending,
+        quotas=tuple(
+            QuotaView(
+                flavor=q.flavor,
+                resource=q.resource,
+                nominal=q.nominal,
+                borrowing_limit=q.borrowing_limit,
+                lending_limit=q.lending_limit,
+                reserved=q.reserved,
+            )
+            for q in queue.quotas
+        ),
+    )
+
+
+def _admitted(worker: WorkerView, *, ours: bool) -> int:
+    copies = (copy for copy in worker.copies.values() if copy.ours is ours)
+    return sum(1 for c in copies if c.admitted_at is not None and c.evicted_at is None and not c.finished)
+
+
+def _gpus(hold: Hold) -> int:
+    return sum(count * per_pod.gpus() for _, count, per_pod, _ in hold.usage)
+
+
+def blueprint(state: FleetState) -> BlueprintView:
+    policy, status = state.policy, state.blueprint
+    return BlueprintView(
+        digest=policy.digest,
+        loaded_from=policy.loaded_from,
+        loaded_at=status.loaded_at,
+        ok=not status.errors,
+        errors=status.errors,
+        failed_at=status.failed_at,
+        clusters=tuple(sorted(policy.clusters)),
+        queues=tuple(sorted(policy.queues)),
+        data_sets=tuple(sorted(policy.data_sets)),
+    )
+
+
+def health(source: HealthSource) -> HealthView:
+    loops = tuple(_loop(found) for found in source.loops())
+    sick = [_sick_text(found) for found in loops if not found.ok]
+    return HealthView(ok=not sick, text="; ".join(sick) or "all loops come round", loops=loops)
+
+
+def _loop(found: LoopHealth) -> LoopView:
+    return LoopView(
+        name=found.name,
+        ok=found.alive and found.last_beat_age_s <= found.limit_s,
+        alive=found.alive,
+        last_beat_age_s=round(found.last_beat_age_s, 3),
+        limit_s=None if found.limit_s == float("inf") else found.limit_s,
+        error=found.error,
+    )
+
+
+def _sick_text(loop: LoopView) -> str:
+    if not loop.alive:
+        return f"loop {loop.name} died: {loop.error or 'no error recorded'}"
+    limit = span(int(loop.limit_s)) if loop.limit_s is not None else "none"
+    return f"loop {loop.name} has been silent for {span(int(loop.last_beat_age_s))} (limit {limit})"
+
+
+def has_cluster(look: Look, name: ClusterName) -> bool:
+    return look.snapshot.cluster(name) is not None

@@ -1,0 +1,158 @@
+"""One look at the fleet for one answer: all views are read once, so that an answer agrees with itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Self
+
+from dispatcher.core import explain
+from dispatcher.core.decision import Decision
+from dispatcher.core.declaration import InputProblem
+from dispatcher.core.snapshot import HubView, Snapshot
+from dispatcher.core.waiting import Phase, order_key, standing
+from dispatcher.core.workload import HubWorkload
+from dispatcher.state import FleetState
+from dispatcher.web.models import Evidence, InputProblemView, Job, StateCode, StateView, WorkloadSummary
+from dispatcher.web.status import Sighting, State, age_s, state_of, state_text
+
+MAX_NEAR = 5
+WORKLOAD_KIND = "workload"
+"""As a kind: the name is the Workload's own, not its job's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`order` gives those that wait for a decision their place, 1 is next."""
+
+    state: FleetState
+    now: datetime
+    hub: HubView
+    snapshot: Snapshot
+    order: dict[str, int]
+
+    @classmethod
+    def at(cls, state: FleetState) -> Self:
+        now, hub = state.clock.now(), state.hub_view()
+        waiting = [w for w in hub.workloads.values() if standing(w, hub).phase is Phase.WAITING]
+        ready = sorted((w for w in waiting if not state.problems.get(w.uid)), key=order_key)
+        return cls(state, now, hub, state.snapshot(now), {w.uid: place for place, w in enumerate(ready, 1)})
+
+    def workloads(self) -> list[HubWorkload]:
+        """All of them, in deciding order."""
+        return sorted(self.hub.workloads.values(), key=order_key)
+
+    def job(self, workload: HubWorkload) -> Job | None:
+        owner = workload.owner
+        if owner is None:
+            return None
+        meta = self.hub.owners.get(owner.uid)
+        return Job(kind=owner.kind, name=meta.name if meta is not None else owner.name)
+
+    def named(self, namespace: str | None, name: str, kind: str | None = None) -> list[HubWorkload]:
+        """Workloads that a person may mean by `name`: the Workload of that name, else those of the job of that name.
+
+        Of several Workloads of one job (earlier attempts, resized slices) only the newest live one counts.
+        """
+        pool = [w for w in self.workloads() if namespace is None or w.namespace == namespace]
+        exact = [w for w in pool if w.name == name] if kind in (None, WORKLOAD_KIND) else []
+        if exact or kind == WORKLOAD_KIND:
+            return exact
+        newest: dict[tuple[str, str, str], HubWorkload] = {}
+        for workload in sorted(pool, key=lambda w: (not w.finished, w.created_at, w.uid)):
+            job = self.job(workload)
+            if job is not None and job.name == name and kind in (None, job.kind.lower()):
+                newest[(workload.namespace, job.kind, job.name)] = workload
+        return [newest[key] for key in sorted(newest)]
+
+    def near(self, name: str) -> tuple[str, ...]:
+        """Names on the hub that look like `name`, as namespace/name of job or Workload."""
+        names: dict[str, str] = {}
+        for workload in self.workloads():
+            job = self.job(workload)
+            for known in (workload.name, job.name if job is not None else workload.name):
+                names.setdefault(known, f"{workload.namespace}/{known}")
+        found = get_close_matches(name, list(names), n=MAX_NEAR, cutoff=0.5)
+        found += [known for known in names if name in known and known not in found]
+        return tuple(names[known] for known in found[:MAX_NEAR])
+
+    def near_clusters(self, name: str) -> tuple[str, ...]:
+        known = [cluster.name for cluster in self.snapshot.clusters]
+        return tuple(get_close_matches(name, known, n=MAX_NEAR, cutoff=0.5)) or tuple(known[:MAX_NEAR])
+
+    def state_of(self, workload: HubWorkload) -> State:
+        problems = bool(self.state.problems.get(workload.uid))
+        return state_of(workload, self.hub, self.snapshot, has_problems=problems)
+
+    def summary(self, workload: HubWorkload, decision: Decision | None = None) -> WorkloadSummary:
+        """`decision` is the newest one, where the caller has read it; else the newest one in memory is taken."""
+        latest = decision if decision is not None else self.state.latest.get(workload.uid)
+        problems = self.state.problems.get(workload.uid, ())
+        state = self.state_of(workload)
+        return WorkloadSummary(
+            namespace=workload.namespace,
+            name=workload.name,
+            uid=workload.uid,
+            job=self.job(workload),
+            local_queue=workload.local_queue,
+            cluster_queue=workload.cluster_queue,
+            workload_class=latest.workload_class if latest is not None else None,
+            priority=workload.priority,
+            created_at=workload.created_at,
+            waiting_since=workload.quota_reserved_at,
+            order=self.order.get(workload.uid),
+            state=state_view(state, self.now),
+            decision_id=latest.id if latest is not None else None,
+            reason=_reason(state, latest, problems, self.now),
+            problems=problem_views(problems),
+        )
+
+
+def _reason(state: State, latest: Decision | None, problems: Sequence[InputProblem], now: datetime) -> str:
+    """One sentence: what is wrong with its input, else the decision where that is what counts, else the state."""
+    if problems:
+        return "; ".join(explain.problem_text(problem) for problem in problems)
+    decided = (
+        StateCode.WAITING,
+        StateCode.NOMINATED,
+        StateCode.STARTING,
+        StateCode.RUNNING,
+        StateCode.QUEUED_ON_WORKER,
+    )
+    if latest is not None and state.code in decided:
+        return explain.sentence(latest)
+    return state_text(state, now)
+
+
+def problem_views(problems: Sequence[InputProblem]) -> tuple[InputProblemView, ...]:
+    return tuple(InputProblemView(key=p.key, value=p.value, rule=p.rule, fix=p.fix) for p in problems)
+
+
+def state_view(state: State, now: datetime) -> StateView:
+    return StateView(
+        code=state.code,
+        text=state_text(state, now),
+        since=state.since,
+        cluster=state.cluster,
+        evidence=tuple(_evidence(seen, now) for seen in state.sightings),
+    )
+
+
+def _evidence(seen: Sighting, now: datetime) -> Evidence:
+    copy = seen.copy
+    return Evidence(
+        cluster=seen.cluster,
+        link=seen.link,
+        observed_at=seen.observed_at,
+        age_s=age_s(seen.observed_at, now) if seen.observed_at is not None else None,
+        copy_found=copy is not None,
+        quota_reserved_at=copy.quota_reserved_at if copy is not None else None,
+        admitted_at=copy.admitted_at if copy is not None else None,
+        evicted_at=copy.evicted_at if copy is not None else None,
+        evicted_reason=copy.evicted_reason if copy is not None else "",
+        finished=copy.finished if copy is not None else False,
+        bound_pods=copy.bound_pods if copy is not None else None,
+        quota_message=copy.quota_message if copy is not None else "",
+    )

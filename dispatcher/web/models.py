@@ -1,0 +1,434 @@
+"""The documented shape of every answer (docs/cli.md, docs/openapi.json).
+
+Each answer carries codes for programs and text for people, side by side; programs never have to read the text. Money is
+integer micro-USD, ages are whole seconds, instants are UTC. A value that is not known is null, never zero.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+from dispatcher.core.counterfactual import Obstacle
+from dispatcher.core.decision import Basis, Detail, Fit, Outcome, Reason, Resolver, TermKind
+from dispatcher.core.snapshot import Link, StopPolicy
+
+
+class Wire(BaseModel):
+    """Base of all answers. Servers make exactly these fields; a client may skip fields that it does not know yet."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Money(Wire):
+    usd_micro: int | None
+    """Micro-USD; null = unknown."""
+    text: str
+
+
+class Job(Wire):
+    kind: str
+    name: str
+
+
+# --- decisions ---------------------------------------------------------------------------------------------------
+
+
+class BillLine(Wire):
+    what: str
+    quantity: int
+    unit: str
+    unit_price: Money
+    amount: Money
+    source: str
+    text: str
+
+
+class TermView(Wire):
+    kind: TermKind
+    amount: Money
+    text: str
+    bill: tuple[BillLine, ...]
+    unknown: RejectionView | None
+    """Why the amount is not known, when it is not."""
+
+
+class RejectionView(Wire):
+    reason: Reason
+    resolver: Resolver
+    text: str
+    resolver_text: str
+    detail: Detail
+
+
+class PlacementView(Wire):
+    pod_set: str
+    flavor: str
+    pods: int
+    nodes: int
+
+
+class CandidateView(Wire):
+    """One cluster in one decision. All filters ran on it: `rejections` holds every reason, not only the first."""
+
+    cluster: str
+    chosen: bool
+    eligible: bool
+    fit: Fit
+    fit_text: str
+    total: Money
+    terms: tuple[TermView, ...]
+    rejections: tuple[RejectionView, ...]
+    queue: str | None
+    placements: tuple[PlacementView, ...]
+    observed_at: datetime | None
+    data_age_s: int | None
+    """How old the view of this cluster was when the decision was made; null = it had never been seen."""
+    view_digest: str
+
+
+class EstimateView(Wire):
+    duration_s: int
+    basis: Basis
+    text: str
+
+
+class DecisionSummary(Wire):
+    id: str
+    decided_at: datetime
+    namespace: str
+    name: str
+    job: Job
+    attempt: int
+    outcome: Outcome
+    chosen: str | None
+    total: Money | None
+    """Expected cost of the chosen cluster; null when nothing was chosen."""
+    text: str
+
+
+class DecisionView(DecisionSummary):
+    uid: str
+    waiting_since: datetime
+    already_nominated: tuple[str, ...]
+    workload_class: str
+    estimate: EstimateView
+    candidates: tuple[CandidateView, ...]
+    """The chosen one first, then the eligible ones by total, then the rejected ones by name."""
+    request_digest: str
+    snapshot_digest: str
+    policy_digest: str
+    resource_version: str
+    code_version: str
+
+
+class DecisionList(Wire):
+    items: tuple[DecisionSummary, ...]
+
+
+class DifferenceView(Wire):
+    kind: TermKind
+    amount: Money
+    """Positive where the cluster is dearer than the chosen one."""
+
+
+class CounterfactualView(Wire):
+    """What would have had to change for this cluster to be the choice."""
+
+    cluster: str
+    obstacle: Obstacle
+    text: str
+    gap: Money | None
+    """Its total minus the chosen one's; null when either is not known."""
+    differences: tuple[DifferenceView, ...]
+    blocking: tuple[Reason, ...]
+    """All of these would have to be lifted."""
+    alone: bool
+    """Whether one single thing stood in the way."""
+    would_win: bool | None
+    """Whether it would have been chosen with that lifted and all else equal; null when that cannot be told."""
+
+
+# --- workloads ---------------------------------------------------------------------------------------------------
+
+
+class StateCode(StrEnum):
+    """What a workload is doing, from the worker's evidence where there is any, not from what the hub believes."""
+
+    WAITING = "waiting"
+    HELD = "held"
+    NO_QUOTA = "no-quota"
+    OTHER_CHECKS = "other-checks"
+    NOMINATED = "nominated"
+    QUEUED_ON_WORKER = "queued-on-worker"
+    STARTING = "starting"
+    RUNNING = "running"
+    EVICTED_ON_WORKER = "evicted-on-worker"
+    MISSING_ON_WORKER = "missing-on-worker"
+    UNSEEN = "unseen"
+    FINISHING = "finishing"
+    FINISHED = "finished"
+    EVICTING = "evicting"
+    DELETING = "deleting"
+    INACTIVE = "inactive"
+    FOLLOWS_ANOTHER = "follows-another"
+    NOT_OURS = "not-ours"
+    GONE = "gone"
+
+
+class Evidence(Wire):
+    """What the worker itself shows of the copy, and how old that is."""
+
+    cluster: str
+    link: Link
+    observed_at: datetime | None
+    age_s: int | None
+    copy_found: bool
+    quota_reserved_at: datetime | None
+    admitted_at: datetime | None
+    evicted_at: datetime | None
+    evicted_reason: str
+    finished: bool
+    bound_pods: int | None
+    quota_message: str
+
+
+class StateView(Wire):
+    code: StateCode
+    text: str
+    since: datetime | None
+    cluster: str | None
+    evidence: tuple[Evidence, ...]
+    """One entry for the cluster that it is placed on, or for each nominated one."""
+
+
+class InputProblemView(Wire):
+    key: str
+    value: str
+    rule: str
+    fix: str
+
+
+class WorkloadSummary(Wire):
+    namespace: str
+    name: str
+    uid: str
+    job: Job | None
+    local_queue: str
+    cluster_queue: str | None
+    workload_class: str | None
+    priority: int
+    created_at: datetime
+    waiting_since: datetime | None
+    """When the hub reserved its quota: since then it waits for a cluster. Null before that."""
+    order: int | None
+    """Place among those that wait for a decision, 1 is next; null when it does not wait."""
+    state: StateView
+    decision_id: str | None
+    reason: str
+    """Why it is where it is, or nowhere, in one sentence."""
+    problems: tuple[InputProblemView, ...]
+
+
+class WorkloadList(Wire):
+    now: datetime
+    hub_synced: bool
+    hub_age_s: int | None
+    total: int
+    items: tuple[WorkloadSummary, ...]
+
+
+class Match(Wire):
+    namespace: str
+    name: str
+    job: Job | None
+    live: bool
+    """False: it is no longer on the hub, only its decisions are kept."""
+
+
+class MatchList(Wire):
+    items: tuple[Match, ...]
+    near: tuple[str, ...]
+    """When nothing matches: names that may have been meant."""
+
+
+class ClusterAge(Wire):
+    cluster: str
+    link: Link | None
+    age_s: int | None
+    """Age of the newest view of the cluster, now."""
+    decided_with_age_s: int | None
+    """Age of the view that the decision was made with."""
+    text: str
+    """How well it is seen now, with its error when there is one; empty from records alone."""
+
+
+class WaitView(Wire):
+    """One thing that would have to change on one cluster; `since` when that is known."""
+
+    cluster: str
+    reason: Reason
+    resolver: Resolver
+    text: str
+    resolver_text: str
+    since: datetime | None
+
+
+class WhyView(Wire):
+    namespace: str
+    name: str
+    job: Job | None
+    workload: WorkloadSummary | None
+    """Null when the workload is no longer on the hub, or when the answer comes from records alone."""
+    headline: str
+    decision: DecisionView | None
+    counterfactuals: tuple[CounterfactualView, ...]
+    waits_for: tuple[WaitView, ...]
+    waiting_since: datetime | None
+    problems: tuple[InputProblemView, ...]
+    data_age: tuple[ClusterAge, ...]
+    policy_digest: str | None
+    """The policy in force now; null when the answer comes from records alone."""
+    policy_changed: bool
+    """Whether the policy in force differs from the one that the decision was made under."""
+    history: tuple[DecisionSummary, ...]
+    history_error: str | None
+    from_records: bool
+
+
+class WhyNotCode(StrEnum):
+    CHOSEN = "chosen"
+    REJECTED = "rejected"
+    DEARER = "dearer"
+    NOT_CONSIDERED = "not-considered"
+
+
+class WhyNotView(Wire):
+    namespace: str
+    name: str
+    job: Job | None
+    cluster: str
+    code: WhyNotCode
+    text: str
+    decision: DecisionSummary
+    candidate: CandidateView | None
+    chosen: CandidateView | None
+    difference: Money | None
+    """What the cluster would have cost more than the chosen one; null when either has no total."""
+    counterfactuals: tuple[CounterfactualView, ...]
+    from_records: bool
+
+
+# --- clusters and the daemon -------------------------------------------------------------------------------------
+
+
+class QuotaView(Wire):
+    flavor: str
+    resource: str
+    nominal: int
+    borrowing_limit: int | None
+    lending_limit: int | None
+    reserved: int
+
+
+class WorkerQueueView(Wire):
+    name: str
+    active: bool
+    stop_policy: StopPolicy
+    cohort: str | None
+    pending: int
+    quotas: tuple[QuotaView, ...]
+
+
+class NodeTotals(Wire):
+    nodes: int
+    usable: int
+    """Ready, schedulable and not being deleted."""
+    gpus: int
+    """On usable nodes; a MIG slice counts as one."""
+    gpus_free: int
+
+
+class FlavorPlan(Wire):
+    name: str
+    product: str | None
+    purchase: str
+
+
+class ClusterView(Wire):
+    name: str
+    in_blueprint: bool
+    provider: str | None
+    region: str | None
+    country: str | None
+    flavors: tuple[FlavorPlan, ...]
+    link: Link
+    text: str
+    observed_at: datetime | None
+    age_s: int | None
+    error: str | None
+    multikueue_active: bool | None
+    """Whether the hub's Kueue has a connection of its own; null when the hub does not list the cluster."""
+    multikueue_reason: str
+    nodes: NodeTotals | None
+    """Null until the cluster has been read completely once."""
+    queues: tuple[WorkerQueueView, ...]
+    running: int | None
+    """Our workloads that are admitted there."""
+    local: int | None
+    """Admitted workloads that did not come from this hub."""
+    holds: int
+    held_gpus: int
+
+
+class ClusterList(Wire):
+    now: datetime
+    items: tuple[ClusterView, ...]
+
+
+class BlueprintView(Wire):
+    digest: str
+    loaded_from: str
+    loaded_at: datetime
+    ok: bool
+    """Whether the files on disk are the policy in force."""
+    errors: tuple[str, ...]
+    failed_at: datetime | None
+    clusters: tuple[str, ...]
+    queues: tuple[str, ...]
+    data_sets: tuple[str, ...]
+
+
+class LoopView(Wire):
+    name: str
+    ok: bool
+    alive: bool
+    last_beat_age_s: float
+    limit_s: float | None
+    """Null: this loop may be silent."""
+    error: str | None
+
+
+class HealthView(Wire):
+    ok: bool
+    text: str
+    loops: tuple[LoopView, ...]
+
+
+class ReadyView(Wire):
+    ok: bool
+    reasons: tuple[str, ...]
+
+
+class Problem(Wire):
+    """RFC 9457 problem details, with what to do about it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    fix: str
+    near: tuple[str, ...]
+    """Names that may have been meant."""
