@@ -12,26 +12,33 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-
-import httpx
 
 from connectors.embedded import FastClock
 from demo.jobs import Manifest
 from dispatcher.app.daemon import Daemon
 from dispatcher.app.serve import embedded_fleet, embedded_surroundings, load_or_refuse
+from dispatcher.config import LoadResult
 from dispatcher.config.render import render
+from dispatcher.core.ids import ClusterName
 from dispatcher.runtime import SystemClock
 from dispatcher.store import open_store
+from tests.fleet import FleetCluster, FleetNode, LocalFleet
+from tests.fleet.kind import commands
+from tests.fleet.kind.render import HUB_NAME, kubeconfig_path
 
 SPEED = 5.0
 LOCAL_WORKERS = ("onprem-eu", "cloud-a-fi", "cloud-c-us")
 ROOT = Path(__file__).resolve().parents[1]
 STOP_S = 20.0
-PLURALS = {"Job": "apis/batch/v1", "JobSet": "apis/jobset.x-k8s.io/v1alpha2"}
+GROUPS = {"Job": "apis/batch/v1", "JobSet": "apis/jobset.x-k8s.io/v1alpha2"}
+
+
+Objects = list[Mapping[str, Any]]
+Hub = tuple[Path, Callable[[Manifest], object]]
 
 
 class Stage(Protocol):
@@ -53,16 +60,13 @@ class EmbeddedStage:
 
 @dataclass(slots=True)
 class ClusterStage:
-    """A hub with a real apiserver."""
+    """A hub with a real apiserver; `create` makes one object on it, as `kubectl create` does."""
 
     server: str
-    hub: httpx.AsyncClient
+    create: Callable[[Manifest], object]
 
     async def submit(self, manifest: Manifest) -> None:
-        kind, namespace = manifest["kind"], manifest["metadata"]["namespace"]
-        path = f"/{PLURALS[kind]}/namespaces/{namespace}/{kind.lower()}s"
-        answer = await self.hub.post(path, json=manifest)
-        answer.raise_for_status()
+        await asyncio.to_thread(self.create, manifest)
 
 
 @contextlib.asynccontextmanager
@@ -97,35 +101,47 @@ async def _embedded(blueprint: Path, state: Path, listen: str) -> AsyncIterator[
 @contextlib.asynccontextmanager
 async def _clusters(kind: str, blueprint: Path, state: Path, listen: str) -> AsyncIterator[Stage]:
     """A fleet of real apiservers and the daemon as a process of its own, as an operator would run it."""
-    from tests.fleet import LocalFleet
-    from tests.fleet.kind import KindFleet
-
     _, first = load_or_refuse(blueprint, SystemClock())
-    hub_objects, clusters = fleet_objects(first)
-    starter = KindFleet if kind == "kind" else LocalFleet
-    fleet = await asyncio.to_thread(starter.start, state / kind, hub_objects, clusters, log=_say)
+    start = _local_fleet if kind == "local" else _kind_fleet
+    async with (
+        start(state / kind, *fleet_objects(first)) as (kubeconfig, create),
+        _daemon_process(blueprint, state / f"{kind}.sqlite", kubeconfig, listen, state),
+    ):
+        yield ClusterStage(f"http://{listen}", create)
+
+
+@contextlib.asynccontextmanager
+async def _local_fleet(folder: Path, hub_objects: Objects, clusters: Sequence[FleetCluster]) -> AsyncIterator[Hub]:
+    fleet = await asyncio.to_thread(LocalFleet.start, folder, hub_objects, clusters, log=_say)
     try:
-        server = f"http://{listen}"
-        async with (
-            _daemon_process(blueprint, state / f"{kind}.sqlite", fleet.hub.kubeconfig_path, listen, state),
-            httpx.AsyncClient(
-                base_url=fleet.hub.server_url,
-                headers={"Authorization": f"Bearer {fleet.hub.token}"},
-                verify=_trust(fleet.hub.ca_pem),
-                timeout=20.0,
-                trust_env=False,
-            ) as hub,
-        ):
-            yield ClusterStage(server, hub)
+        with fleet.hub.api() as api:
+            yield fleet.hub.kubeconfig_path, lambda manifest: api.request("POST", _path(manifest), manifest)
     finally:
         await asyncio.to_thread(fleet.stop)
 
 
-def fleet_objects(first: Any, only: tuple[str, ...] = LOCAL_WORKERS) -> tuple[list[Mapping[str, Any]], list[Any]]:
-    """What `render` makes of the blueprint for a hub and some of its workers, as the fleets take it."""
-    from tests.fleet import FleetCluster, FleetNode
+@contextlib.asynccontextmanager
+async def _kind_fleet(folder: Path, hub_objects: Objects, clusters: Sequence[FleetCluster]) -> AsyncIterator[Hub]:
+    """Written for people with a container engine and never run here (docs/fleets.md)."""
+    await asyncio.to_thread(commands.up, folder, hub_objects, clusters, _say)
+    kubeconfig = kubeconfig_path(folder, HUB_NAME)
+    try:
+        yield kubeconfig, lambda manifest: commands.create(kubeconfig, manifest)
+    finally:
+        await asyncio.to_thread(commands.down, folder, _say)
 
-    rendered = render(first.blueprint, only=only)
+
+def _path(manifest: Manifest) -> str:
+    """Where the apiserver takes objects of this kind."""
+    kind, namespace = manifest["kind"], manifest["metadata"]["namespace"]
+    return f"/{GROUPS[kind]}/namespaces/{namespace}/{kind.lower()}s"
+
+
+def fleet_objects(first: LoadResult, only: Sequence[str] = LOCAL_WORKERS) -> tuple[Objects, list[FleetCluster]]:
+    """What `render` makes of the blueprint for a hub and some of its workers, as the fleets take it."""
+    assert first.blueprint is not None
+    names = [ClusterName(name) for name in only]
+    rendered = render(first.blueprint, only=names)
     clusters = [
         FleetCluster(
             name=name,
@@ -135,7 +151,7 @@ def fleet_objects(first: Any, only: tuple[str, ...] = LOCAL_WORKERS) -> tuple[li
                 for n in rendered.nodes[name]
             ],
         )
-        for name in only
+        for name in names
     ]
     return list(rendered.hub), clusters
 
@@ -160,12 +176,6 @@ async def _daemon_process(
                 process.kill()
                 await process.wait()
         log.close()
-
-
-def _trust(ca_pem: bytes) -> Any:
-    import ssl
-
-    return ssl.create_default_context(cadata=ca_pem.decode())
 
 
 def _say(line: str) -> None:

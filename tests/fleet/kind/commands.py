@@ -44,6 +44,11 @@ def down(directory: Path, log: Log) -> None:
     log(f"deleted {len(command) - 3} clusters")
 
 
+def create(kubeconfig: Path, manifest: Mapping[str, Any]) -> str:
+    """Create one object on a cluster of the fleet."""
+    return _run(["kubectl", "--kubeconfig", str(kubeconfig), "create", "-f", "-"], yaml.safe_dump(dict(manifest)))
+
+
 def _secret(worker: str) -> str:
     content = yaml.safe_load(_run(render.internal_kubeconfig_command(worker)))
     return yaml.safe_dump(manifests.kubeconfig_secret(worker, content))
