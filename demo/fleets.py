@@ -115,7 +115,7 @@ async def _local_fleet(folder: Path, hub_objects: Objects, clusters: Sequence[Fl
     fleet = await asyncio.to_thread(LocalFleet.start, folder, hub_objects, clusters, log=_say)
     try:
         with fleet.hub.api() as api:
-            yield fleet.hub.kubeconfig_path, lambda manifest: api.request("POST", _path(manifest), manifest)
+            yield fleet.daemon_kubeconfig_path, lambda manifest: api.request("POST", _path(manifest), manifest)
     finally:
         await asyncio.to_thread(fleet.stop)
 

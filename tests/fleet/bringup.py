@@ -69,6 +69,7 @@ class ClusterStart:
         content = manifests.kubeconfig(plane.name, plane.server_url, plane.token, shared.certificates.ca_pem)
         _write_private(plane.kubeconfig_path, yaml.safe_dump(content, sort_keys=False))
         _write_private(plane.token_path, f'{plane.token},fleet-admin,fleet-admin,"system:masters"\n')
+        plane.audit_policy_path.write_text(yaml.safe_dump(controlplane.AUDIT_POLICY, sort_keys=False))
         folder = shared.certificates.folder
         kueue_ports = kueue.KueuePorts(self.ports["kueue_webhook"], self.ports["kueue_health"])
         kueue.write_configuration(

@@ -42,9 +42,23 @@ class ControlPlane:
         return self.folder / "kubeconfig"
 
     @property
+    def audit_policy_path(self) -> Path:
+        """Which requests the apiserver writes down: AUDIT_POLICY."""
+        return self.folder / "audit-policy.yaml"
+
+    @property
     def token_path(self) -> Path:
         """The apiserver's list of tokens."""
         return self.folder / "tokens.csv"
+
+
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}],
+}
+"""Only the daemon has ServiceAccounts here: its log says which of its permissions it uses (tests/fleet/rbac.py)."""
 
 
 def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -90,6 +104,10 @@ def apiserver(binary: Path, plane: ControlPlane, certificates: Certificates, etc
         "--service-cluster-ip-range=10.0.0.0/24",
         "--disable-admission-plugins=ServiceAccount",
         "--endpoint-reconciler-type=none",
+        f"--audit-policy-file={plane.audit_policy_path}",
+        f"--audit-log-path={plane.folder / 'audit.log'}",
+        "--audit-log-maxsize=50",
+        "--audit-log-maxbackup=1",
     ]
     return ProcessSpec(f"{plane.name}-apiserver", argv, child_environment())
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.fleet import binaries, certificates, controlplane, jobset, kueue, manifests
+from tests.fleet import binaries, certificates, controlplane, jobset, kueue, manifests, rbac
 from tests.fleet.api import KubeApi, wait_for_condition
 from tests.fleet.bringup import PORT_NAMES, ClusterStart, Shared, apply_nodes, new_token
 from tests.fleet.controlplane import ControlPlane
@@ -86,14 +86,16 @@ class LocalFleet:
         try:
             starts = _prepare(directory, supervisor, found, names, worker_lost_timeout_seconds, frameworks)
             _bring_up(starts, hub_objects, clusters, log)
+            endpoints = {name: _endpoint(start) for name, start in starts.items()}
+            fleet = cls(directory, supervisor, endpoints.pop(HUB_NAME), endpoints)
+            rbac.install(fleet.hub, fleet.workers, fleet.daemon_kubeconfig_path)
             _write_state(directory, starts)
             if detached:
                 supervisor.detach()
         except BaseException:
             supervisor.shutdown(grace_seconds=0.5)
             raise
-        endpoints = {name: _endpoint(start) for name, start in starts.items()}
-        return cls(directory, supervisor, endpoints.pop(HUB_NAME), endpoints)
+        return fleet
 
     @classmethod
     def attach(cls, directory: Path) -> LocalFleet:
@@ -108,6 +110,15 @@ class LocalFleet:
             for name, entry in state["clusters"].items()
         }
         return cls(directory, SupervisorClient(directory), endpoints.pop(HUB_NAME), endpoints)
+
+    @property
+    def daemon_kubeconfig_path(self) -> Path:
+        """The hub's kubeconfig for the daemon: its own ServiceAccount with deploy's RBAC, not the administrator."""
+        return self.directory / "clusters" / HUB_NAME / "entrepot.kubeconfig"
+
+    def audit_path(self, name: str) -> Path:
+        """What ServiceAccounts asked of a cluster's apiserver, one JSON object a line."""
+        return self.directory / "clusters" / name / "audit.log"
 
     def stop(self) -> None:
         """End every process of the fleet. Logs stay in its directory, data do not outlive the next start."""

@@ -117,7 +117,7 @@ def namespace(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def kubeconfig(name: str, server_url: str, token: str, ca_pem: bytes) -> dict[str, Any]:
+def kubeconfig(name: str, server_url: str, token: str, ca_pem: bytes, user_name: str = "fleet-admin") -> dict[str, Any]:
     """A kubeconfig of one cluster with the CA inline, as Kueue demands of the ones in its Secrets."""
     return {
         "apiVersion": "v1",
@@ -131,8 +131,8 @@ def kubeconfig(name: str, server_url: str, token: str, ca_pem: bytes) -> dict[st
                 },
             }
         ],
-        "users": [{"name": "fleet-admin", "user": {"token": token}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": "fleet-admin"}}],
+        "users": [{"name": user_name, "user": {"token": token}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": user_name}}],
         "current-context": name,
     }
 
