@@ -235,7 +235,6 @@ class DispatchLoop:
             # Nothing is spent that was not stored (design section 9: the store is full or down).
             self._forget(plan, "store", str(error), pause=True)
             return
-        self.state.latest[request.uid] = decision
         if not self._still_right(plan, self.state.clock.now()):
             await self._give_up(plan, "overtaken", "the views changed before the write", pause=False)
             return
@@ -249,6 +248,7 @@ class DispatchLoop:
             await self._give_up(plan, "refused", str(error), pause=True)
         except Transient as error:
             # The write may have been made: the round stays open, and the view will tell.
+            self.state.latest[request.uid] = decision
             self.metrics.nominations.labels("unknown").inc()
             get_logger().warning("nomination_unknown", workload=request.key, decision=decision.id, error=str(error))
         else:
@@ -256,6 +256,7 @@ class DispatchLoop:
 
     def _written(self, plan: Planned, now: datetime) -> None:
         decision, request = plan.decision, plan.request
+        self.state.latest[request.uid] = decision
         self._retry_at.pop(request.uid, None)
         self.metrics.nominations.labels("written").inc()
         self.metrics.reserve_to_nomination.observe(max(0.0, (now - request.waiting_since).total_seconds()))

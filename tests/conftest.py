@@ -1,0 +1,23 @@
+"""Fixtures that every test folder may use. The real fleet is started once a session, by the first test that asks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fleet import LocalFleet
+from tests.local.fleet_objects import example_fleet
+
+
+@pytest.fixture(scope="session")
+def local_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
+    """A hub and three workers of the example blueprint, as real processes, shared by the whole session.
+
+    Tests keep apart by namespace and queue, and put back what they change.
+    """
+    hub_objects, clusters = example_fleet()
+    folder = tmp_path_factory.mktemp("fleet")
+    with LocalFleet.start(folder, hub_objects, clusters, log=lambda line: print(line, file=sys.stderr)) as fleet:
+        yield fleet
