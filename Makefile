@@ -54,6 +54,10 @@ schema: $(READY) ## write the JSON Schemas of the blueprint and the OpenAPI docu
 lock: $(READY)   ## resolve the dependencies anew
 	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header -q -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --constraint requirements.lock --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -q -o deploy/requirements.lock
+	$(BIN)/uv pip compile deploy/build.in --constraint requirements.lock --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header -q -o deploy/build.lock
 
 clean:           ## remove what the targets above made, the fleet's caches excepted
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

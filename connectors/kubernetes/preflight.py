@@ -17,6 +17,7 @@ from dispatcher.core.errors import Fatal, Refused
 POLICY = "clear-nominated-cluster-names"
 OLDEST_MINOR = 35
 _KUEUE = "kueue.x-k8s.io"
+_ADMISSION = "admissionregistration.k8s.io"
 _POLICY_FIX = (
     "apply Kueue's config/components/map/manifests.yaml on the hub (release artifact workload-map.yaml, Helm value "
     "enableMutatingAdmissionPolicy=true); it needs Kubernetes 1.36, or 1.35 with the manifest as "
@@ -26,16 +27,21 @@ _POLICY_FIX = (
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """One thing that our account must be allowed to do, in all namespaces."""
+    """One thing that our account must be allowed to do, in all namespaces; with a `name`, to that one object only."""
 
     verb: str
     group: str
     resource: str
     subresource: str = ""
+    name: str = ""
 
     @property
     def rule_resource(self) -> str:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+    @property
+    def words(self) -> str:
+        return " ".join(part for part in (self.verb, self.rule_resource, self.name) if part)
 
 
 _READ = (
@@ -50,9 +56,12 @@ _READ = (
 NEEDED = (
     *(Permission(verb, group, resource) for group, resource in _READ for verb in ("list", "watch")),
     Permission("patch", _KUEUE, "workloads", "status"),
-    Permission("create", "", "events"),
-    Permission("patch", "", "events"),
+    *(Permission(verb, "", "events") for verb in ("create", "get", "patch")),
+    Permission("get", "", "namespaces", name="kube-system"),
+    Permission("get", _ADMISSION, "mutatingadmissionpolicies", name=POLICY),
+    Permission("list", _ADMISSION, "mutatingadmissionpolicybindings"),
 )
+"""deploy/hub/rbac.yaml grants them. JobSets are not among them: a hub may have none, and readiness names them."""
 
 
 async def check(client: ApiClient) -> None:
@@ -98,7 +107,7 @@ async def _check_permissions(client: ApiClient) -> None:
     denied = [permission for permission in NEEDED if not await _allowed(client, permission)]
     if denied:
         raise Fatal(
-            "the hub does not allow us to " + ", ".join(f"{p.verb} {p.rule_resource}" for p in denied),
+            "the hub does not allow us to " + ", ".join(p.words for p in denied),
             "add to the ClusterRole of the daemon's account: " + rbac_rules(denied),
         )
 
@@ -107,6 +116,8 @@ async def _allowed(client: ApiClient, permission: Permission) -> bool:
     attributes = {"verb": permission.verb, "group": permission.group, "resource": permission.resource}
     if permission.subresource:
         attributes["subresource"] = permission.subresource
+    if permission.name:
+        attributes["name"] = permission.name
     review = await client.once(
         Call(
             "POST",
@@ -123,12 +134,15 @@ async def _allowed(client: ApiClient, permission: Permission) -> bool:
 
 def rbac_rules(permissions: Sequence[Permission]) -> str:
     """ClusterRole rules that grant them, in YAML's flow form so that they fit into one line of a message."""
-    verbs: dict[tuple[str, str], list[str]] = {}
+    verbs: dict[tuple[str, str, str], list[str]] = {}
     for permission in permissions:
-        verbs.setdefault((permission.group, permission.rule_resource), []).append(permission.verb)
+        key = (permission.group, permission.rule_resource, permission.name)
+        verbs.setdefault(key, []).append(permission.verb)
     rules = [
-        f'{{apiGroups: ["{group}"], resources: ["{resource}"], verbs: [{", ".join(allowed)}]}}'
-        for (group, resource), allowed in verbs.items()
+        f'{{apiGroups: ["{group}"], resources: ["{resource}"], '
+        + (f'resourceNames: ["{name}"], ' if name else "")
+        + f"verbs: [{', '.join(allowed)}]}}"
+        for (group, resource, name), allowed in verbs.items()
     ]
     return "[" + ", ".join(rules) + "]"
 
