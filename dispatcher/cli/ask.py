@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from pydantic import BaseModel
 
-from dispatcher.cli import records
 from dispatcher.cli.client import Client, Unreachable
 from dispatcher.cli.errors import CliError, ExitCode
 from dispatcher.cli.options import (
@@ -39,7 +37,10 @@ from dispatcher.web.models import (
     WorkloadList,
 )
 
-M = TypeVar("M", bound=BaseModel)
+if TYPE_CHECKING:
+    from dispatcher.cli.records import Records
+
+T = TypeVar("T")
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1000, help="at most this many")]
 JobOrIdArgument = Annotated[
     str | None, typer.Argument(metavar="[JOB|ID]", help="only decisions on this job; or one decision's id, in full")
@@ -59,7 +60,7 @@ def why(
     def live(client: Client) -> tuple[WhyView, bytes]:
         return client.get(WhyView, *_job_path("/v1/why", client.resolve(ref)))
 
-    view, raw = _ask(server, store, live, partial(records.why, ref=ref))
+    view, raw = _ask(server, store, live, lambda kept: kept.why(ref))
     emit(view, raw, output, partial(why_page, view))
 
 
@@ -78,7 +79,7 @@ def why_not(
         path, params = _job_path("/v1/why-not", client.resolve(ref))
         return client.get(WhyNotView, f"{path}/{name}", params)
 
-    view, raw = _ask(server, store, live, partial(records.why_not, ref=ref, cluster=name))
+    view, raw = _ask(server, store, live, lambda kept: kept.why_not(ref, name))
     emit(view, raw, output, partial(why_not_page, view))
 
 
@@ -132,10 +133,7 @@ def decisions(  # noqa: PLR0913 - one parameter an option: that is how typer dec
             return client.get(DecisionList, path, {**params, "limit": limit})
         return client.get(DecisionList, "/v1/decisions", _narrowed(limit, wanted, outcome))
 
-    def kept(file: Path) -> DecisionList:
-        return records.decisions(file, ref, limit, wanted, outcome)
-
-    view, raw = _ask(server, store, live, kept)
+    view, raw = _ask(server, store, live, lambda kept: kept.decisions(ref, limit, wanted, outcome))
     emit(view, raw, output, partial(decisions_page, view))
 
 
@@ -155,7 +153,7 @@ def _one(decision_id: str, output: Output, server: str, store: Path | None) -> b
                 raise
             return None, None
 
-    view, raw = _ask(server, store, live, partial(records.decision, decision_id=decision_id))
+    view, raw = _ask(server, store, live, lambda kept: kept.decision(decision_id))
     if view is None:
         return False
     emit(view, raw, output, partial(decision_page, view))
@@ -175,14 +173,11 @@ def _job_path(prefix: str, ref: JobRef) -> tuple[str, dict[str, str | int]]:
     return f"{prefix}/{ref.namespace}/{ref.name}", {"kind": ref.kind} if ref.kind is not None else {}
 
 
-T = TypeVar("T")
-
-
 def _ask(
     server: str,
     store: Path | None,
     live: Callable[[Client], tuple[T, bytes | None]],
-    kept: Callable[[Path], T],
+    kept: Callable[[Records], T],
 ) -> tuple[T, bytes | None]:
     """Ask the daemon; when it cannot be reached and its store file is named, read the records, and say so."""
     try:
@@ -191,6 +186,9 @@ def _ask(
     except Unreachable as error:
         if store is None:
             raise
-        found = kept(store)
+        # Imported here: opening a database takes longer to load than everything else together.
+        from dispatcher.cli.records import Records
+
+        found = kept(Records(store))
         note(f"{error.what}; this is from the records in {store}")
         return found, None

@@ -88,8 +88,11 @@ def parse_job(text: str, namespace: str | None = None) -> JobRef:
 
 
 _KINDS = frozenset(
-    ("job", "jobset", "workload", "rayjob", "raycluster", "pytorchjob", "tfjob", "mpijob", "jaxjob", "xgboostjob")
-    + ("paddlejob", "trainjob", "appwrapper", "leaderworkerset", "deployment", "statefulset", "pod")
+    {
+        *("job", "jobset", "pod", "deployment", "statefulset", "leaderworkerset", "appwrapper", "workload"),
+        *("rayjob", "raycluster", "rayservice", "pytorchjob", "tfjob", "mpijob", "jaxjob", "xgboostjob", "paddlejob"),
+        *("trainjob", "sparkapplication"),
+    }
 )
 
 

@@ -12,7 +12,7 @@ from dispatcher.cli.errors import CliError, ExitCode
 from dispatcher.cli.options import JobRef
 from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.errors import EntrepotError, Fatal
-from dispatcher.core.ids import ClusterName
+from dispatcher.core.ids import ClusterName, DecisionId
 from dispatcher.store import SqlStore, open_records
 from dispatcher.web import decisions as shown
 from dispatcher.web.models import DecisionList, DecisionView, WhyNotView, WhyView
@@ -21,61 +21,63 @@ from dispatcher.web.why import HISTORY, why_from_records
 T = TypeVar("T")
 
 
-def why(file: Path, ref: JobRef) -> WhyView:
-    return why_from_records(_history(file, ref, HISTORY), from_records=True)
+class Records:
+    """The decisions in a store file. Each answer opens it, reads, and closes it again."""
 
+    def __init__(self, file: Path) -> None:
+        self._file = file
 
-def why_not(file: Path, ref: JobRef, cluster: str) -> WhyNotView:
-    return shown.why_not(_history(file, ref, 1)[0], ClusterName(cluster), from_records=True)
+    def why(self, ref: JobRef) -> WhyView:
+        return why_from_records(self._history(ref, HISTORY), from_records=True)
 
+    def why_not(self, ref: JobRef, cluster: str) -> WhyNotView:
+        return shown.why_not(self._history(ref, 1)[0], ClusterName(cluster), from_records=True)
 
-def decisions(file: Path, ref: JobRef | None, limit: int, cluster: str | None, outcome: Outcome | None) -> DecisionList:
-    if ref is not None:
-        found: Sequence[Decision] = _history(file, ref, limit)
-    else:
-        wanted = ClusterName(cluster) if cluster is not None else None
-        found = _read(file, lambda store: store.recent(limit, wanted, outcome))
-    return DecisionList(items=tuple(shown.summary(decision) for decision in found))
+    def decisions(self, ref: JobRef | None, limit: int, cluster: str | None, outcome: Outcome | None) -> DecisionList:
+        if ref is not None:
+            found = self._history(ref, limit)
+        else:
+            wanted = ClusterName(cluster) if cluster is not None else None
+            found = self._read(lambda store: store.recent(limit, wanted, outcome))
+        return DecisionList(items=tuple(shown.summary(decision) for decision in found))
 
+    def decision(self, decision_id: str) -> DecisionView | None:
+        found = self._read(lambda store: store.decision(DecisionId(decision_id)))
+        return shown.full(found) if found is not None else None
 
-def decision(file: Path, decision_id: str) -> DecisionView | None:
-    from dispatcher.core.ids import DecisionId
+    def _history(self, ref: JobRef, limit: int) -> Sequence[Decision]:
+        """Newest first, never empty. Raises CliError when nothing is recorded, or on several jobs of that name."""
 
-    found = _read(file, lambda store: store.decision(DecisionId(decision_id)))
-    return shown.full(found) if found is not None else None
+        async def look(store: SqlStore) -> Sequence[Decision]:
+            bare = ref.namespace is None
+            keys = await store.keys_named(ref.name) if bare else [f"{ref.namespace}/{ref.name}"]
+            found = [await store.decisions_of(key, limit) for key in keys]
+            found = [history for history in found if history and _is_kind(history[0], ref.kind)]
+            jobs = {(history[0].key.partition("/")[0], history[0].job_name) for history in found}
+            if len(jobs) > 1:
+                raise ambiguous(ref, [f"{namespace}/{job}" for namespace, job in sorted(jobs)])
+            return found[0] if found else ()
 
+        history = self._read(look)
+        if not history:
+            what, fix = f"no decision about {ref.text} is recorded", "check the name; `entrepot decisions` lists them"
+            raise CliError(what, where=str(self._file), fix=fix, code=ExitCode.NOT_FOUND)
+        return history
 
-def _history(file: Path, ref: JobRef, limit: int) -> Sequence[Decision]:
-    async def look(store: SqlStore) -> Sequence[Decision]:
-        namespaced = ref.namespace is not None
-        keys = [f"{ref.namespace}/{ref.name}"] if namespaced else await store.keys_named(ref.name)
-        found = {key: await store.decisions_of(key, limit) for key in keys}
-        jobs = {(d[0].key.partition("/")[0], d[0].job_name) for d in found.values() if d and _is_kind(d[0], ref.kind)}
-        if len(jobs) > 1:
-            raise ambiguous(ref, [f"{namespace}/{job}" for namespace, job in sorted(jobs)])
-        return next((d for d in found.values() if d and _is_kind(d[0], ref.kind)), ())
+    def _read(self, look: Callable[[SqlStore], Awaitable[T]]) -> T:
+        async def run() -> T:
+            store = await open_records(self._file)
+            try:
+                return await look(store)
+            finally:
+                await store.close()
 
-    history = _read(file, look)
-    if not history:
-        fix = "check namespace and name; `entrepot decisions --store FILE` lists what is recorded"
-        raise CliError(f"no decision about {ref.text} is recorded", where=str(file), fix=fix, code=ExitCode.NOT_FOUND)
-    return history
+        try:
+            return asyncio.run(run())
+        except EntrepotError as error:
+            fix = error.fix if isinstance(error, Fatal) else "look at the file and its folder, then ask again"
+            raise CliError(str(error), where=str(self._file), fix=fix) from None
 
 
 def _is_kind(decision: Decision, kind: str | None) -> bool:
     return kind in (None, "workload", decision.job_kind.lower())
-
-
-def _read(file: Path, look: Callable[[SqlStore], Awaitable[T]]) -> T:
-    async def run() -> T:
-        store = await open_records(file)
-        try:
-            return await look(store)
-        finally:
-            await store.close()
-
-    try:
-        return asyncio.run(run())
-    except EntrepotError as error:
-        fix = error.fix if isinstance(error, Fatal) else "look at the file and its folder, then ask again"
-        raise CliError(str(error), where=str(file), fix=fix) from None

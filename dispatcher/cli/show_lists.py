@@ -32,6 +32,7 @@ _WAITING = (
     StateCode.NOT_OURS,
     StateCode.DELETING,
 )
+_REASON = 130
 _ENDED = (StateCode.FINISHED, StateCode.GONE)
 _STYLES = {
     StateCode.RUNNING: "green",
@@ -73,9 +74,17 @@ def _waiting(items: Sequence[WorkloadSummary], view: WorkloadList, out: Console,
         since = span(age_s(item.waiting_since or item.created_at, view.now))
         more = (item.local_queue, item.name) if wide else ()
         order = str(item.order) if item.order is not None else "-"
-        why = Text(item.reason, style=_STYLES.get(item.state.code, ""))
+        why = Text(_why(item, wide), style=_STYLES.get(item.state.code, ""))
         table.add_row(order, _job(item), item.workload_class or "-", str(item.priority), since, *more, why)
     out.print(table)
+
+
+def _why(item: WorkloadSummary, wide: bool) -> str:
+    """The start of the sentence: a list is for the eye, `why` has the whole. What its owner must correct is whole."""
+    text = item.state.text if item.state.code is StateCode.NOMINATED else item.reason
+    if wide or item.problems:
+        return text
+    return text if len(text) <= _REASON else f"{text[: _REASON - 3]}..."
 
 
 def _placed(items: Sequence[WorkloadSummary], out: Console, wide: bool, title: str = "Placed") -> None:

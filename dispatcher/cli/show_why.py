@@ -40,7 +40,7 @@ def why_page(view: WhyView, out: Console, wide: bool) -> None:
     _answer(view, out)
     _problems(view, out)
     if view.decision is not None:
-        _cost_table(view.decision.candidates, out, wide)
+        _cost_table(view.decision.candidates, out)
         _bills(view.decision, out, wide)
         if not view.waits_for:
             _rejections(view.decision, out)
@@ -61,7 +61,7 @@ def why_not_page(view: WhyNotView, out: Console, wide: bool) -> None:
     if view.code is WhyNotCode.CHOSEN:
         candidates.pop()
     if any(found.terms for found in candidates):
-        _cost_table(candidates, out, wide)
+        _cost_table(candidates, out)
     decision = view.decision
     out.print()
     out.print(Text(f"decision {decision.id} of {clock(decision.decided_at)}, attempt {decision.attempt}", style="dim"))
@@ -72,7 +72,7 @@ def why_not_page(view: WhyNotView, out: Console, wide: bool) -> None:
 def decision_page(view: DecisionView, out: Console, wide: bool) -> None:
     _title(out, view.job, view.namespace, view.name)
     out.print(Text(view.text, style="bold"))
-    _cost_table(view.candidates, out, wide)
+    _cost_table(view.candidates, out)
     _bills(view, out, wide)
     _rejections(view, out)
     out.print()
@@ -95,7 +95,7 @@ def _answer(view: WhyView, out: Console) -> None:
         out.print(Text(view.headline, style="bold"))
         return
     out.print(Text(told.state.text, style=_style(told.state.code)))
-    if not view.problems and told.reason != told.state.text:
+    if not view.problems and not view.waits_for and told.reason != told.state.text:
         out.print(told.reason, markup=False)
 
 
@@ -121,26 +121,18 @@ def _problems(view: WhyView, out: Console) -> None:
         _indented(out, Text(f"fix: {problem.fix}", style="green"), 4)
 
 
-def _cost_table(candidates: Sequence[CandidateView], out: Console, wide: bool) -> None:
+def _cost_table(candidates: Sequence[CandidateView], out: Console) -> None:
     if not candidates:
         return
     _section(out, "What each cluster would cost")
-    _costs(candidates, out, wide)
-
-
-def _costs(candidates: Sequence[CandidateView], out: Console, wide: bool) -> None:
     kinds = [kind for kind in TermKind if any(term.kind is kind for found in candidates for term in found.terms)]
-    columns = ["", "CLUSTER", "TOTAL", *(kind.value.upper() for kind in kinds), "FIT", "SEEN"]
-    if wide:
-        columns += ["QUEUE", "FLAVORS"]
-    table = grid(*columns, right=frozenset({"TOTAL", "SEEN", *(kind.value.upper() for kind in kinds)}))
+    headers = [kind.value.upper() for kind in kinds]
+    table = grid("", "CLUSTER", "TOTAL", *headers, "FIT", "SEEN", right=frozenset({"TOTAL", "SEEN", *headers}))
     for found in candidates:
         amounts = {term.kind: term.amount.text for term in found.terms}
         cells = [_mark(found), found.cluster, found.total.text if found.eligible else _rejected(found)]
         cells += [amounts.get(kind, "-") for kind in kinds]
         cells += [found.fit.value, span(found.data_age_s) if found.data_age_s is not None else "never"]
-        if wide:
-            cells += [found.queue or "-", _flavors(found)]
         table.add_row(*cells, style="bold green" if found.chosen else "" if found.eligible else "dim")
     _indented(out, table)
 
@@ -153,10 +145,6 @@ def _rejected(found: CandidateView) -> str:
     return "rejected" if found.rejections else "unknown"
 
 
-def _flavors(found: CandidateView) -> str:
-    return ", ".join(f"{p.pod_set}: {p.flavor} ({p.pods} pods on {p.nodes} nodes)" for p in found.placements) or "-"
-
-
 def _bills(decision: DecisionView, out: Console, wide: bool) -> None:
     """With -o wide: each amount with the quantities, unit prices and sources that it is made of."""
     for found in decision.candidates if wide else ():
@@ -164,8 +152,13 @@ def _bills(decision: DecisionView, out: Console, wide: bool) -> None:
         unknown = [term.unknown.text for term in found.terms if term.unknown is not None]
         if lines or unknown:
             _section(out, f"How {found.cluster}'s cost is made up")
-            for text in (*lines, *unknown):
+            for text in (*_places(found), *lines, *unknown):
                 _indented(out, Text(text))
+
+
+def _places(found: CandidateView) -> tuple[str, ...]:
+    queue = f"queue {found.queue}" if found.queue is not None else "no queue"
+    return (queue, *(f"{p.pod_set}: flavor {p.flavor}, pods {p.pods}, nodes {p.nodes}" for p in found.placements))
 
 
 def _rejections(decision: DecisionView, out: Console) -> None:
@@ -176,12 +169,12 @@ def _rejections(decision: DecisionView, out: Console) -> None:
 
 
 def _reason_lines(reasons: Sequence[RejectionView | WaitView], out: Console) -> None:
-    """One reason a line, beside it who can resolve it. The text names the cluster."""
+    """One reason a line, before it who can resolve it. The text names the cluster."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(overflow="fold", max_width=64)
-    table.add_column(style="cyan", overflow="fold")
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
     for reason in reasons:
-        table.add_row(Text(reason.text), Text(reason.resolver_text))
+        table.add_row(reason.resolver.value, Text(reason.text))
     _indented(out, table)
 
 

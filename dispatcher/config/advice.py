@@ -126,8 +126,9 @@ def _data(draft: Draft, blueprint: Blueprint) -> None:
     for name, entry in data.data_sets.items():
         at = ("data_sets", name)
         if UNLABELLED in labels_of(data, name):
-            said = ("carries no label: the rule of 'unlabelled' holds", "classify it")
-            draft.warn(DATA, at, name, said)
+            own = not entry.labels and not entry.derived_from
+            what = "carries no label" if own else "is made from data without a label"
+            draft.warn(DATA, at, name, (f"{what}: the rule of 'unlabelled' holds", "classify it"))
         if entry.size is None:
             draft.warn(DATA, at, name, ("the size is not known: moving it has an unknown price", "add size:"))
         if not entry.replicas.stores and not entry.replicas.clusters:

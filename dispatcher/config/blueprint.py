@@ -36,12 +36,14 @@ class Blueprint:
 
 @dataclass(slots=True)
 class Draft:
-    """A blueprint while it is checked: trees for the places, models where the schema held, and the findings.
+    """A blueprint while it is checked: models, trees for the places, and the findings.
 
-    References are looked up in the trees, so that a schema error in one file does not make every name in it unknown.
+    Models and `trees` are without the parts whose schema does not hold, so that the rest is checked all the same.
+    References are looked up in the `full` trees: a mistake in an entry does not make its name unknown.
     """
 
-    trees: Mapping[str, Node | None]
+    full: Mapping[str, Node | None]
+    trees: Mapping[str, Node]
     fleet: FleetFile | None
     queues: QueuesFile | None
     data: DataFile | None
@@ -50,18 +52,15 @@ class Draft:
     problems: list[Problem] = field(default_factory=list)
 
     def names(self, file: str, *path: str) -> tuple[str, ...]:
-        return keys_of(self.trees.get(file), *path)
+        return keys_of(self.full.get(file), *path)
 
     def readable(self, file: str) -> bool:
         """Whether the file parsed, so that names missing from it are really missing."""
-        return self.trees.get(file) is not None
+        return self.full.get(file) is not None
 
     def mark(self, file: str, *path: str | int, of_key: bool = False) -> Mark:
         """The place of the value at a path, or of its key."""
-        root = self.trees[file]
-        if root is None:
-            return Mark(1, 1)
-        mark, node = locate(root, path)
+        mark, node = locate(self.trees[file], path)
         return mark if of_key else node.mark
 
     def line(self, file: str, *path: str | int) -> str:

@@ -82,15 +82,15 @@ def _clusters(draft: Draft) -> None:
         for flavor_name, flavor in cluster.flavors.items():
             _flavor(draft, (*at, "flavors", flavor_name), flavor)
         for pool_name, pool in cluster.node_pools.items():
-            if pool.flavor not in cluster.flavors:
-                said = (f"not a flavor of {name}", did_you_mean(pool.flavor, tuple(cluster.flavors)))
+            flavors = draft.names(FLEET, "clusters", name, "flavors")
+            if pool.flavor not in flavors:
+                said = (f"not a flavor of {name}", did_you_mean(pool.flavor, flavors))
                 draft.error(FLEET, (*at, "node_pools", pool_name, "flavor"), pool.flavor, said)
 
 
 def _same_country(draft: Draft, at: Path, cluster: Cluster) -> None:
-    assert draft.fleet is not None
-    region = draft.fleet.regions[cluster.region]
-    if cluster.site.country is not None and cluster.site.country != region.country:
+    region = draft.fleet.regions.get(cluster.region) if draft.fleet else None
+    if region is not None and cluster.site.country is not None and cluster.site.country != region.country:
         rule = f"region {cluster.region} lies in {region.country}"
         draft.error(FLEET, (*at, "site", "country"), cluster.site.country, (rule, "one of the two is wrong"))
 
@@ -117,6 +117,8 @@ def _flavor(draft: Draft, at: Path, flavor: Flavor) -> None:
 def _product(draft: Draft, file: str, path: Path, text: str) -> ProductName | None:
     """Resolve a product through the alias table, reporting what cannot be (FR-CFG-01)."""
     found = product_of(text, draft.products)
+    if found is None and not _all_products(draft):
+        return None
     if found is None and is_shared(text):
         draft.error(
             file, path, text, ("a time-sliced card, which is not a whole one", "use MIG slices, or whole cards")
@@ -126,6 +128,11 @@ def _product(draft: Draft, file: str, path: Path, text: str) -> ProductName | No
         fix = f"did you mean '{near}'?" if near else "add it to fleet.yaml's products"
         draft.error(file, path, text, ("unknown GPU product", fix))
     return found
+
+
+def _all_products(draft: Draft) -> bool:
+    """Whether the fleet's own products could all be read, so that what is not in the table is really unknown."""
+    return draft.fleet is not None and len(draft.fleet.products) == len(draft.names(FLEET, "products"))
 
 
 def _fits_product(draft: Draft, at: Path, flavor: Flavor, product: ProductName) -> None:
@@ -170,12 +177,13 @@ def _shares(draft: Draft, at: Path, queue: Queue) -> None:
             continue
         flavors = draft.names(FLEET, "clusters", cluster, "flavors")
         for flavor, share in shares.items():
-            if _refer_key(draft, QUEUES, (*path, flavor), flavors, f"not a flavor of {cluster}") and draft.fleet:
-                _unit(draft, (*path, flavor), share, draft.fleet.clusters[cluster].flavors[flavor])
+            if _refer_key(draft, QUEUES, (*path, flavor), flavors, f"not a flavor of {cluster}"):
+                known = draft.fleet.clusters.get(cluster) if draft.fleet else None
+                _unit(draft, (*path, flavor), share, known.flavors.get(flavor) if known else None)
 
 
-def _unit(draft: Draft, path: Path, share: Share, flavor: Flavor) -> None:
-    if share.gpus is not None and gpu_resource(flavor) is None:
+def _unit(draft: Draft, path: Path, share: Share, flavor: Flavor | None) -> None:
+    if flavor is not None and share.gpus is not None and gpu_resource(flavor) is None:
         said = ("a flavor without GPUs", "write nodes: instead of gpus:")
         draft.error(QUEUES, (*path, "gpus"), share.gpus, said)
 
@@ -185,8 +193,9 @@ def _data(draft: Draft) -> None:
         return
     for name, label in draft.data.labels.items():
         for index, code in enumerate(label.countries or ()):
-            if code.startswith("@") and code[1:] not in draft.data.country_sets:
-                said = ("not one of the country_sets", did_you_mean(code[1:], tuple(draft.data.country_sets)))
+            sets = draft.names(DATA, "country_sets")
+            if code.startswith("@") and code[1:] not in sets:
+                said = ("not one of the country_sets", did_you_mean(code[1:], sets))
                 draft.error(DATA, ("labels", name, "countries", index), code, said)
     for name, store in draft.data.stores.items():
         _refer(draft, DATA, ("stores", name, "provider"), store.provider, (FLEET, "providers"))
@@ -232,8 +241,6 @@ def _prices(draft: Draft) -> None:
         _refer(draft, PRICES, (*at, "provider"), row.provider, (FLEET, "providers"))
         _refer(draft, PRICES, (*at, "region"), row.region, (FLEET, "regions"))
         product = canonical_product(row.product, draft.products)
-        if product is None and draft.fleet is None and draft.readable(FLEET):
-            continue  # the fleet's own products are not known while its schema does not hold
         if product is None:
             _product(draft, PRICES, (*at, "product"), row.product)
             continue

@@ -67,6 +67,9 @@ def _read(root: Path) -> Content:
             if path.is_dir():
                 problems.append(problem_at(name, TOP, None, "a folder, where a file is expected", "put the file here"))
                 continue
+            if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+                problems.append(problem_at(name, TOP, None, "not a plain file", "put the file here"))
+                continue
             with open(path, "rb") as stream:
                 files.append((name, stream.read(MAX_BYTES + 1)))
         except FileNotFoundError:

@@ -226,7 +226,7 @@ class Cluster(Strict):
 class FleetFile(Strict):
     """The clusters of the fleet and everything that is said of them."""
 
-    limits: Annotated[Limits, Field(description="Numbers that rule the daemon itself.")] = Limits()
+    limits: Annotated[Limits, Field(description="How patient the daemon is, and what it may do.")] = Limits()
     hub: Annotated[Hub, Field(description="How the hub's objects are rendered.")] = Hub()
     providers: Annotated[dict[Word, Provider], Field(description="Who runs clusters and stores.")]
     regions: Annotated[dict[Word, Region], Field(description="Places that prices and residency speak of.")]

@@ -17,7 +17,7 @@ from dispatcher.config.fleet_file import FleetFile
 from dispatcher.config.prices_file import PricesFile
 from dispatcher.config.problems import TOP, Problem, Severity, in_order, warning_at
 from dispatcher.config.queues_file import QueuesFile
-from dispatcher.config.reading import M, validate
+from dispatcher.config.reading import M, Read, validate
 from dispatcher.config.strictyaml import Node, parse
 from dispatcher.core.policy import Policy
 
@@ -55,17 +55,22 @@ def load_content(content: Content, folder: Path, now: datetime) -> LoadResult:
     """The same from bytes already read: pure."""
     problems = list(content.problems)
     trees: dict[str, Node | None] = {}
-    for name, data in content.files:
-        trees[name], found = parse(name, data)
+    for name, text in content.files:
+        trees[name], found = parse(name, text)
         problems += found
-    fleet = _model(FleetFile, FLEET, trees, problems)
+    fleet = _read(FleetFile, FLEET, trees, problems)
+    queues = _read(QueuesFile, QUEUES, trees, problems)
+    data = _read(DataFile, DATA, trees, problems)
+    prices = _read(PricesFile, PRICES, trees, problems)
+    read = {FLEET: fleet, QUEUES: queues, DATA: data, PRICES: prices}
     draft = Draft(
-        trees=trees,
-        fleet=fleet,
-        queues=_model(QueuesFile, QUEUES, trees, problems),
-        data=_model(DataFile, DATA, trees, problems),
-        prices=_model(PricesFile, PRICES, trees, problems),
-        products=products_of(fleet),
+        full=trees,
+        trees={name: found.tree for name, found in read.items() if found is not None},
+        fleet=fleet.rest if fleet else None,
+        queues=queues.rest if queues else None,
+        data=data.rest if data else None,
+        prices=prices.rest if prices else None,
+        products=products_of(fleet.rest if fleet else None),
         problems=problems,
     )
     check_references(draft)
@@ -85,12 +90,12 @@ def load_content(content: Content, folder: Path, now: datetime) -> LoadResult:
     )
 
 
-def _model(model: type[M], name: str, trees: dict[str, Node | None], problems: list[Problem]) -> M | None:
+def _read(model: type[M], name: str, trees: dict[str, Node | None], problems: list[Problem]) -> Read[M] | None:
     root = trees.get(name)
     if root is None:
         return None
-    found, errors = validate(model, name, root)
-    problems += errors
+    found = validate(model, name, root)
+    problems += found.problems
     return found
 
 

@@ -4,27 +4,93 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dispatcher.config.problems import Mark, Problem, did_you_mean, problem_at
-from dispatcher.config.strictyaml import Mapping, Node, Scalar, locate, plain
+from dispatcher.config.strictyaml import Mapping, Node, Scalar, Sequence, locate, plain
 
 M = TypeVar("M", bound=BaseModel)
 Path = tuple[str | int, ...]
+_SALVAGE_ROUNDS = 5
 
 
-def validate(model: type[M], file: str, root: Node) -> tuple[M | None, list[Problem]]:
-    """Check a tree against a model. Returns the model, or None with all schema errors of the file."""
+@dataclass(frozen=True, slots=True)
+class Read(Generic[M]):
+    """What a file gave: its model, or what is left of it without the parts in error, with the tree of just that.
+
+    `rest` is there so that one look at a file shows its wrong references too, and not only its wrong shapes.
+    """
+
+    model: M | None
+    rest: M | None
+    tree: Node
+    problems: tuple[Problem, ...]
+
+
+def validate(model: type[M], file: str, root: Node) -> Read[M]:
+    """Check a tree against a model, reporting all schema errors of the file."""
     if not isinstance(root, Mapping):
-        return None, [problem_at(file, root.mark, None, "a mapping of keys is expected", "write 'key: value' lines")]
+        problem = problem_at(file, root.mark, None, "a mapping of keys is expected", "write 'key: value' lines")
+        return Read(None, None, root, (problem,))
     try:
-        return model.model_validate(plain(root)), []
+        found = model.model_validate(plain(root))
+        return Read(found, found, root, ())
     except ValidationError as error:
         details = error.errors(include_url=False)
-        return None, [_problem(model, file, root, detail) for detail in details]
+        problems = tuple(_problem(model, file, root, detail) for detail in details)
+        rest, tree = _salvage(model, root, details)
+        return Read(None, rest, tree, problems)
+
+
+def _salvage(model: type[M], root: Node, details: list[ErrorDetails]) -> tuple[M | None, Node]:
+    """Leave out the parts in error, then whatever does not hold without them, for a few rounds."""
+    tree = root
+    for _ in range(_SALVAGE_ROUNDS):
+        drops = {_part_in_error(model, detail) for detail in details}
+        if () in drops:
+            return None, root
+        tree = _without(tree, drops, ())
+        try:
+            return model.model_validate(plain(tree)), tree
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+    return None, root
+
+
+def _part_in_error(model: type[BaseModel], detail: ErrorDetails) -> Path:
+    """The smallest part that can be left out: an unknown key, or the nearest entry of a list or a map of names."""
+    location: Path = tuple(part for part in detail["loc"] if part != "[key]")
+    if detail["type"] == "extra_forbidden":
+        return location
+    kind: Any = model
+    part: Path = ()
+    for index, step in enumerate(location):
+        if _is_model(kind):
+            field = kind.model_fields.get(str(step))
+            if field is None:
+                break
+            kind = _inside(field.annotation)
+            if not field.is_required():
+                part = location[: index + 1]
+        else:
+            part = location[: index + 1]
+            kind = _element(kind)
+    return part
+
+
+def _without(node: Node, drops: set[Path], path: Path) -> Node:
+    """A copy of a tree without the parts at some paths; what stays keeps its marks."""
+    if isinstance(node, Mapping):
+        kept = {k: (m, _without(v, drops, (*path, k))) for k, (m, v) in node.entries.items() if (*path, k) not in drops}
+        return Mapping(node.mark, kept)
+    if isinstance(node, Sequence):
+        items = enumerate(node.items)
+        return Sequence(node.mark, [_without(v, drops, (*path, i)) for i, v in items if (*path, i) not in drops])
+    return node
 
 
 def _problem(model: type[BaseModel], file: str, root: Node, detail: ErrorDetails) -> Problem:
@@ -92,9 +158,16 @@ def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
                 return None
             kind = _inside(field.annotation)
         else:
-            arguments = typing.get_args(kind)
-            kind = _inside(arguments[-1] if typing.get_origin(kind) is dict else arguments[0]) if arguments else None
+            kind = _element(kind)
     return kind if _is_model(kind) else None
+
+
+def _element(kind: Any) -> Any:
+    """What a map of names or a list holds."""
+    arguments = typing.get_args(kind)
+    if not arguments:
+        return None
+    return _inside(arguments[-1] if typing.get_origin(kind) is dict else arguments[0])
 
 
 def _is_model(kind: Any) -> bool:
@@ -118,8 +191,7 @@ def _places(model: type[BaseModel], at: str = "") -> Iterator[tuple[str, str]]:
         below = f"{at}.{name}" if at else name
         kind = _inside(field.annotation)
         while typing.get_origin(kind) in (dict, tuple):
-            arguments = typing.get_args(kind)
             below += ".NAME" if typing.get_origin(kind) is dict else "[]"
-            kind = _inside(arguments[-1] if typing.get_origin(kind) is dict else arguments[0])
+            kind = _element(kind)
         if _is_model(kind):
             yield from _places(kind, below)

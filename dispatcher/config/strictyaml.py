@@ -62,7 +62,11 @@ class Quoted(str):
 
 
 def parse(file: str, data: bytes) -> tuple[Node | None, list[Problem]]:
-    """Read one file. Returns the tree, or None with at least one problem; never raises on any input."""
+    """Read one file; never raises on any input.
+
+    Returns the tree as far as it can be read past duplicate keys, tags and the like (all of them in the problems), or
+    None with at least one problem.
+    """
     text, refused = _decode(file, data)
     if refused is not None:
         return None, [refused]
@@ -79,7 +83,7 @@ def parse(file: str, data: bytes) -> tuple[Node | None, list[Problem]]:
         return None, [*builder.problems, problem_at(file, TOP, None, f"not YAML: {_one_line(str(error))}")]
     if builder.root is None:
         return None, [*builder.problems, problem_at(file, TOP, None, "the file is empty", "write the file's keys")]
-    return (None if builder.problems else builder.root), builder.problems
+    return builder.root, builder.problems
 
 
 def plain(node: Node) -> object:
@@ -174,7 +178,7 @@ class _Builder:
         self.root: Node | None = None
         self.stopped = False
         self._open: list[tuple[Sequence | Mapping, str | None]] = []
-        self._keys: list[tuple[str, Mark] | None] = []
+        self._keys: list[tuple[str | None, Mark] | None] = []
         self._anchors: dict[str, Node | None] = {}
         self._documents = 0
 
@@ -248,14 +252,16 @@ class _Builder:
             self._keys[-1] = None
             self._entry(parent, key, mark, node)
 
-    def _key(self, event: yaml.Event, node: Node) -> tuple[str, Mark]:
+    def _key(self, event: yaml.Event, node: Node) -> tuple[str | None, Mark]:
         mark = _mark(event.start_mark)
         if isinstance(node, Scalar):
             return node.text, mark
         self.problems.append(problem_at(self.file, node.mark, None, "a key must be one word", "write 'key: value'"))
-        return f"\0{node.mark}", mark
+        return None, mark
 
-    def _entry(self, parent: Mapping, key: str, mark: Mark, node: Node) -> None:
+    def _entry(self, parent: Mapping, key: str | None, mark: Mark, node: Node) -> None:
+        if key is None:
+            return
         if key == "<<":
             self.problems.append(problem_at(self.file, mark, key, "merge keys are not read", "write the keys out"))
         elif key in parent.entries:

@@ -174,24 +174,24 @@ def _what(detail: Detail) -> str:
     return f"{resource} of {detail.flavor}" if detail.flavor is not None else resource
 
 
-def _amounts(detail: Detail) -> str:
+def _amounts(detail: Detail, where: str = "") -> str:
     needed, found = detail.needed or 0, detail.found or 0
-    text = f"needs {quantity(detail.resource, needed)}, {quantity(detail.resource, found)} free"
-    if detail.largest_node_free is not None and found >= needed:
-        text += f", no node has more than {quantity(detail.resource, detail.largest_node_free)}"
-    return text
+    return f"needs {quantity(detail.resource, needed)}, {quantity(detail.resource, found)} free{where}"
 
 
-def _lacks(detail: Detail) -> str:
+def _no_quota(detail: Detail) -> str:
     if detail.needed is None or detail.found is None:
         return f"would have to preempt, which is tried in one cluster at a time; {_values(detail.seen)} is nominated"
-    short = detail.needed - detail.found
-    if short <= 0:
+    short = quantity(detail.resource, detail.needed - detail.found)
+    return f"lacks {short} {_what(detail)} ({_amounts(detail, ' in quota')})"
+
+
+def _no_nodes(detail: Detail) -> str:
+    needed, found = detail.needed or 0, detail.found or 0
+    if needed <= found:
         largest = quantity(detail.resource, detail.largest_node_free or 0)
-        return (
-            f"has {_what(detail)} only in pieces ({_amounts(detail).partition(', no node')[0]}, largest node {largest})"
-        )
-    return f"lacks {quantity(detail.resource, short)} {_what(detail)} ({_amounts(detail)})"
+        return f"has {_what(detail)} only in pieces ({_amounts(detail, ' on nodes')}, largest node {largest})"
+    return f"lacks {quantity(detail.resource, needed - found)} {_what(detail)} ({_amounts(detail, ' on nodes')})"
 
 
 def _held(detail: Detail) -> str:
@@ -286,14 +286,14 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
         f"has an inactive queue {d.subject}" + (f" (no flavor {d.flavor})" if d.flavor else "")
     ),
     Reason.QUEUE_STOPPED: lambda d: f"has stopped queue {d.subject} ({_values(d.seen)})",
-    Reason.NAME_TAKEN: lambda d: f"has a {d.subject} that is not ours",
+    Reason.NAME_TAKEN: lambda d: f"has another {d.subject}, which is not ours",
     Reason.NOT_IN_ANNOTATION: lambda d: f"is outside the job's clusters ({_values(d.expected)})",
     Reason.NO_SUCH_PRODUCT: _product,
     Reason.UNKNOWN_PRODUCT: _unknown_product,
     Reason.LABEL_MISMATCH: _mismatch,
     Reason.TAINT: lambda d: f"has {d.flavor} behind a taint that {d.subject} does not tolerate ({_values(d.seen)})",
-    Reason.QUOTA: _lacks,
-    Reason.NODES: _lacks,
+    Reason.QUOTA: _no_quota,
+    Reason.NODES: _no_nodes,
     Reason.HELD: _held,
     Reason.NEVER_FITS: _never,
     Reason.NODES_UNAVAILABLE: _unavailable,

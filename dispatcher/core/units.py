@@ -13,11 +13,10 @@ _SPANS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 def money(usd_micro: int) -> str:
-    """Cents, rounded half up; amounts under one cent in four decimals, so that a small sum never reads as nothing."""
+    """Cents, rounded half up; amounts under one cent exactly, so that a small sum never reads as nothing."""
     sign, amount = ("-", -usd_micro) if usd_micro < 0 else ("", usd_micro)
     if 0 < amount < _CENT:
-        small = div_half_up(amount, 100)
-        return f"{sign}$0.{small:04d}" if small else f"{sign}$0.0001"
+        return f"{sign}$0.{amount:06d}".rstrip("0")
     cents = div_half_up(amount, _CENT)
     return f"{sign}${cents // 100:,}.{cents % 100:02d}"
 

@@ -64,6 +64,7 @@ def build_api(state: FleetState, store: Store, health: HealthSource) -> FastAPI:
     install(app)
     app.include_router(_probes(health))
     app.include_router(_workloads(state, store))
+    app.include_router(_reasons(state, store))
     app.include_router(_decisions(state, store))
     app.include_router(_fleet(state))
     return app
@@ -136,6 +137,12 @@ def _workloads(state: FleetState, store: Store) -> APIRouter:
             raise ProblemError(404, "workload-gone", f"{found} is no longer on the hub", fix)
         history, _ = await why.history_of(store, found.key)
         return look.summary(found, why.newest(look, found, history))
+
+    return router
+
+
+def _reasons(state: FleetState, store: Store) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["reasons"], responses=ERRORS)
 
     @router.get("/why/{namespace}/{name}")
     async def why_(namespace: Namespace, name: Name, kind: Kind = None) -> WhyView:

@@ -75,10 +75,11 @@ def full(decision: Decision) -> DecisionView:
 
 
 def ranked(decision: Decision) -> list[Candidate]:
-    """The chosen one first, then the eligible ones by total, then the rejected ones by name."""
+    """The chosen one first, then the eligible ones by total, then the rejected ones, fewest reasons first."""
 
     def place(c: Candidate) -> tuple[bool, bool, int, str]:
-        return (c.cluster != decision.chosen, not c.eligible, c.total_usd_micro or 0 if c.eligible else 0, c.cluster)
+        amount = c.total_usd_micro or 0 if c.eligible else len(c.rejections)
+        return (c.cluster != decision.chosen, not c.eligible, amount, c.cluster)
 
     return sorted(decision.candidates, key=place)
 

@@ -115,6 +115,8 @@ def _reason(state: State, latest: Decision | None, problems: Sequence[InputProbl
     if problems:
         return "; ".join(explain.problem_text(problem) for problem in problems)
     decided = (
+        StateCode.FINISHED,
+        StateCode.FINISHING,
         StateCode.WAITING,
         StateCode.NOMINATED,
         StateCode.STARTING,

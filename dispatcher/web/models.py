@@ -116,7 +116,7 @@ class DecisionView(DecisionSummary):
     workload_class: str
     estimate: EstimateView
     candidates: tuple[CandidateView, ...]
-    """The chosen one first, then the eligible ones by total, then the rejected ones by name."""
+    """The chosen one first, then the eligible ones by total, then the rejected ones, fewest reasons first."""
     request_digest: str
     snapshot_digest: str
     policy_digest: str

@@ -100,7 +100,8 @@ def _elsewhere(workload: HubWorkload, where: Standing, code: StateCode, snapshot
         sightings = tuple(sighting(workload, name, snapshot) for name in workload.nominated)
     detail = workload.finished_reason if code is StateCode.FINISHED else workload.problem or ""
     names = (where.phase.value,) if code in (StateCode.HELD, StateCode.NOT_OURS) else where.names
-    return State(code, where.since, None, sightings, names, detail)
+    cluster = workload.cluster_name if code is StateCode.FINISHED else None
+    return State(code, where.since, cluster, sightings, names, detail)
 
 
 def state_text(state: State, now: datetime) -> str:
@@ -120,7 +121,7 @@ def state_text(state: State, now: datetime) -> str:
         StateCode.MISSING_ON_WORKER: f"not running: the hub places it on {cluster}, which shows no copy of it",
         StateCode.UNSEEN: _unseen_text(state, now),
         StateCode.FINISHING: f"finished on {cluster}, the hub has not taken the result over yet",
-        StateCode.FINISHED: f"finished{since}{detail}",
+        StateCode.FINISHED: f"finished{f' on {cluster}' if cluster else ''}{since}{detail}",
         StateCode.EVICTING: f"not running: evicted on the hub{since}, waiting to be placed again",
         StateCode.DELETING: "being deleted",
         StateCode.INACTIVE: "not running: deactivated (spec.active is false)",

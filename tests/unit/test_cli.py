@@ -1,0 +1,452 @@
+"""The command line against the real API over HTTP, against records, and against everything that goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dispatcher.cli.main import run
+from dispatcher.core.decision import Decision, Detail, Reason, Rejection, Resolver
+from dispatcher.core.declaration import InputProblem
+from dispatcher.core.errors import Transient
+from dispatcher.store import SqlStore, open_store
+from dispatcher.web.api import build_api
+from tests.unit.api_world import World, admitted_on, copy_of, served, worker, workload
+from tests.unit.records import NOW, USD, decision, no_nodes, priced, rejected
+
+ILLEGAL = Rejection(
+    Reason.RESIDENCY,
+    Resolver.NOBODY,
+    Detail(subject="radar-2026", holder="export-controlled", expected=("DE", "FR"), seen=("US",)),
+)
+CHOICE = decision(
+    2,
+    candidates=(
+        priced("onprem-1", 36 * USD, 0, 5 * USD, 200_000),
+        priced("cloud-eu", 31 * USD, 19 * USD, 5 * USD),
+        rejected("cloud-us", ILLEGAL, no_nodes()),
+    ),
+)
+FIRST_WAIT = decision(1, chosen=None, at=NOW - timedelta(minutes=12))
+EVAL_WAIT = decision(
+    3,
+    key="team-b/job-eval-77",
+    job="eval",
+    chosen=None,
+    candidates=(rejected("cloud-us", ILLEGAL), rejected("onprem-1", no_nodes())),
+)
+
+
+class FileStore(SqlStore):
+    """Opens the file anew for each call: the server's loop runs in another thread than the test's."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
+        async with opened(self._file) as store:
+            return await store.decisions_of(workload_key, limit)
+
+    async def recent(self, limit: int = 50, cluster: object = None, outcome: object = None) -> Sequence[Decision]:
+        async with opened(self._file) as store:
+            return await store.recent(limit, cluster, outcome)  # type: ignore[arg-type]
+
+    async def decision(self, decision: object) -> Decision | None:
+        async with opened(self._file) as store:
+            return await store.decision(decision)  # type: ignore[arg-type]
+
+    async def keys_named(self, name: str, limit: int = 20) -> Sequence[str]:
+        async with opened(self._file) as store:
+            return await store.keys_named(name, limit)
+
+
+class opened:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    async def __aenter__(self) -> SqlStore:
+        self._store = await open_store(self._file)
+        return self._store
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._store.close()
+
+
+def seed(file: Path, *records: Decision) -> None:
+    async def write() -> None:
+        async with opened(file) as store:
+            for record in records:
+                await store.commit(record, None, None)
+
+    asyncio.run(write())
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("cli") / "store.db"
+    seed(file, FIRST_WAIT, CHOICE, EVAL_WAIT, decision(9, key="team-z/job-old-1", job="old"))
+    return file
+
+
+@pytest.fixture(scope="module")
+def server(records: Path) -> Iterator[str]:
+    """A daemon's API: one job runs, one waits, one is held by its input; cloud-us has never been seen."""
+    world = World()
+    placed, waiting = admitted_on("onprem-1"), workload("team-b/job-eval-77", "eval", priority=5)
+    held, twin = workload("team-b/job-broken-1", "broken"), workload("team-b/jobset-train-5", "train", kind="JobSet")
+    world.show(placed, waiting, held, twin)
+    world.show_worker(worker("onprem-1", copy_of(placed)))
+    world.show_worker(worker("cloud-us", seen_s=None, error="connection refused"))
+    problem = InputProblem("entrepot.dev/datasets", "radar-2062", "is not in the catalog", "did you mean 'radar-2026'?")
+    world.state.problems[held.uid] = (problem,)
+    world.state.latest.update({CHOICE.workload: CHOICE, EVAL_WAIT.workload: EVAL_WAIT})
+    with served(build_api(world.state, FileStore(records), world.vitals)) as url:
+        yield url
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+class Terminal:
+    """Runs one command line in this process and gives what it printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> Result:
+        code = run(list(arguments))
+        out, err = self._capsys.readouterr()
+        return Result(code, out, err)
+
+
+@pytest.fixture
+def entrepot(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    for name in ("ENTREPOT_SERVER", "ENTREPOT_STORE", "COLUMNS", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return Terminal(capsys)
+
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+# --- what it shows -----------------------------------------------------------------------------------------------
+
+
+def test_why_shows_the_whole_reason_on_a_hundred_columns(entrepot: Terminal, server: str) -> None:
+    shown = entrepot("why", "team-a/train", "--server", server)
+    assert (shown.code, shown.err) == (0, "")
+    lines = shown.out.splitlines()
+    assert lines[0] == "team-a/train  Job, Workload job-train-1f3a"
+    assert lines[1] == "running on onprem-1 for 11m, seen 3s ago"
+    table = [line.split() for line in lines if line.lstrip().startswith((">", "cloud-eu ", "x"))]
+    assert table[0] == [">", "onprem-1", "$41.20", "$36.00", "$0.00", "$5.00", "$0.20", "now", "4s"]
+    assert table[1][:5] == ["cloud-eu", "$55.00", "$31.00", "$19.00", "$5.00"]
+    assert table[2][:3] == ["x", "cloud-us", "rejected"]
+    for part in (
+        "What each cluster would cost",
+        "Rejected",
+        "cloud-us is not legal for radar-2026",
+        "nobody  cloud-us is not legal",
+        "What would have changed the answer",
+        "cloud-eu: would have been chosen $13.80 cheaper",
+        "History, newest first",
+        FIRST_WAIT.id,
+        "policy cccccccccccccccc, run time 1 h (as declared)",
+        "cloud-us: never seen: connection refused",
+    ):
+        assert part in shown.out
+    assert max(len(line) for line in lines) <= 100
+
+
+def test_why_of_a_waiting_job_lists_what_it_waits_for(entrepot: Terminal, server: str) -> None:
+    shown = entrepot("why", "eval", "--server", server)
+    assert shown.code == 0, "waiting is an answer, not an error"
+    assert "waiting for a cluster for 12m" in shown.out
+    assert "Waits since 2026-03-02 09:18:00Z, number 1 in line" in shown.out
+    assert "onprem-1: lacks 6 h100" in shown.out
+    assert "waits: no cluster" not in shown.out, "the reasons stand there one by one"
+
+
+def test_why_of_a_held_job_names_key_value_and_fix(entrepot: Terminal, server: str) -> None:
+    shown = entrepot("why", "broken", "--server", server)
+    assert "entrepot.dev/datasets = 'radar-2062': is not in the catalog" in shown.out
+    assert "fix: did you mean 'radar-2026'?" in shown.out
+
+
+def test_wide_shows_what_each_amount_is_made_of(entrepot: Terminal, server: str) -> None:
+    shown = entrepot("why", "team-a/train", "-o", "wide", "--server", server)
+    assert "How onprem-1's cost is made up" in shown.out
+    assert "[price book]" in shown.out
+
+
+def test_why_not_shows_the_two_costs_side_by_side(entrepot: Terminal, server: str) -> None:
+    shown = entrepot("why-not", "team-a/train", "cloud-eu", "--server", server)
+    assert (shown.code, "$41.20" in shown.out, "$55.00" in shown.out) == (0, True, True)
+
+
+def test_why_not_a_rejected_cluster_shows_every_reason(entrepot: Terminal, server: str) -> None:
+    shown = entrepot("why-not", "team-a/train", "cloud-us", "--server", server)
+    assert "is not legal for radar-2026" in shown.out
+    assert "lacks 6 h100" in shown.out
+
+
+def test_queue_separates_what_waits_from_what_runs(entrepot: Terminal, server: str) -> None:
+    shown = entrepot("queue", "--server", server)
+    waiting, placed = shown.out.split("Placed (1)")
+    assert "team-b/eval" in waiting
+    assert "did you mean 'radar-2026'?" in waiting
+    assert "running on onprem-1 for 11m, seen 3s ago" in placed
+    assert entrepot("queue", "-n", "team-c", "--server", server).out == "nothing waits and nothing runs\n"
+
+
+def test_clusters_shows_unknown_as_unknown(entrepot: Terminal, server: str) -> None:
+    rows = {line.split()[0]: line.split() for line in entrepot("clusters", "--server", server).out.splitlines()}
+    assert rows["onprem-1"][2:7] == ["2/2", "8/16", "1", "0", "0"]
+    assert rows["cloud-us"][2:7] == ["?", "?", "?", "?", "0"]
+    assert "connection refused" in " ".join(rows["cloud-us"])
+
+
+def test_decisions_lists_narrows_and_shows_one_in_full(entrepot: Terminal, server: str) -> None:
+    assert entrepot("decisions", "--server", server).out.count("\n") == 5
+    assert entrepot("decisions", "team-a/train", "--server", server).out.count("\n") == 3
+    assert entrepot("decisions", "--outcome", "wait", "--limit", "1", "--server", server).out.count("\n") == 2
+    one = entrepot("decisions", CHOICE.id, "--server", server)
+    assert "What each cluster would cost" in one.out
+    assert f"decision {CHOICE.id}" in one.out
+
+
+def test_version_names_the_program(entrepot: Terminal) -> None:
+    assert entrepot("version").out.startswith("entrepot ")
+    assert "version" in json.loads(entrepot("version", "-o", "json").out)
+
+
+# --- for scripts -------------------------------------------------------------------------------------------------
+
+COMMANDS = [
+    ("why", "team-a/train"),
+    ("why-not", "team-a/train", "cloud-eu"),
+    ("queue",),
+    ("clusters",),
+    ("decisions",),
+    ("decisions", CHOICE.id),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=[" ".join(command) for command in COMMANDS])
+def test_json_and_yaml_hold_the_same_in_the_same_order(
+    entrepot: Terminal, server: str, command: tuple[str, ...]
+) -> None:
+    as_json = json.loads(entrepot(*command, "-o", "json", "--server", server).out)
+    as_yaml = yaml.safe_load(entrepot(*command, "-o", "yaml", "--server", server).out)
+    assert json.loads(json.dumps(as_yaml, default=str)) == as_json
+    assert list(as_yaml) == list(as_json)
+    again = entrepot(*command, "-o", "json", "--server", server).out
+    assert json.loads(again) == as_json
+
+
+def test_money_in_json_is_integer_micro_usd_with_its_text(entrepot: Terminal, server: str) -> None:
+    why = json.loads(entrepot("why", "team-a/train", "-o", "json", "--server", server).out)
+    assert why["decision"]["total"] == {"usd_micro": 41_200_000, "text": "$41.20"}
+    assert why["workload"]["state"]["code"] == "running"
+
+
+def test_there_is_no_colour_off_a_terminal(entrepot: Terminal, server: str) -> None:
+    for command in COMMANDS:
+        assert "\x1b[" not in entrepot(*command, "--server", server).out
+
+
+# --- names -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        "team-a/train",
+        "job-train-1f3a",
+        "job/train",
+        "jobs.batch/train",
+        "team-a/job/train",
+        "workload/job-train-1f3a",
+    ],
+)
+def test_a_job_is_found_by_every_way_to_write_it(entrepot: Terminal, server: str, job: str) -> None:
+    shown = entrepot("why", job, "-o", "json", "--server", server)
+    assert shown.code == 0, shown.err
+    assert json.loads(shown.out)["name"] == "job-train-1f3a"
+
+
+def test_a_namespace_option_completes_a_bare_name(entrepot: Terminal, server: str) -> None:
+    shown = entrepot("why", "train", "-n", "team-b", "-o", "json", "--server", server)
+    assert json.loads(shown.out)["name"] == "jobset-train-5"
+
+
+def test_a_job_known_from_records_only_is_found_by_its_bare_name(entrepot: Terminal, server: str) -> None:
+    shown = entrepot("why", "old", "--server", server)
+    assert (shown.code, "no longer on the hub" in shown.out) == (0, True)
+
+
+def test_an_ambiguous_name_lists_what_it_may_be(entrepot: Terminal, server: str) -> None:
+    shown = entrepot("why", "train", "--server", server)
+    assert (shown.code, shown.out) == (2, "")
+    assert "team-a/job/train, team-b/jobset/train" in shown.err
+    assert entrepot("why", "team-b/jobset/train", "--server", server).code == 0
+
+
+# --- exit codes and errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["why", "nobody"], 3, "there is no job or Workload nobody"),
+        (["why", "team-a/trian"], 3, "did you mean team-a/train"),
+        (["why", "brok"], 3, "did you mean team-b/broken"),
+        (["why-not", "team-a/train", "mars"], 3, "no cluster mars"),
+        (["why-not", "broken", "cloud-eu"], 3, "nothing has been decided on"),
+        (["decisions", "team-a/nobody"], 3, "there is no job"),
+    ],
+    ids=["no such job", "a misspelt job", "part of a name", "no such cluster", "not decided yet", "no decisions"],
+)
+def test_not_found_is_3_on_standard_error(
+    entrepot: Terminal, server: str, arguments: list[str], code: int, told: str
+) -> None:
+    shown = entrepot(*arguments, "--server", server)
+    assert (shown.code, shown.out) == (code, "")
+    assert told in shown.err
+    assert shown.err.startswith("error: ")
+    assert "\n  where: " in shown.err
+    assert "\n  fix:   " in shown.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["why"],
+        ["wyh", "train"],
+        ["why", "train", "--colour"],
+        ["why", "train", "-o", "xml"],
+        ["why", "Train"],
+        ["why", "a/b/c/d"],
+        ["why", "team-a/train", "-n", "team-b"],
+        ["why", "train", "--server", "localhost"],
+        ["why-not", "train", "cloud eu"],
+        ["queue", "--limit", "0"],
+        ["decisions", "train", "--cluster", "cloud-eu"],
+        ["serve", "--speed", "2"],
+        ["serve", "--embedded", "--kubeconfig", "x"],
+        ["blueprint", "lint", "no-such-folder"],
+    ],
+    ids=lambda arguments: " ".join(arguments) or "nothing",
+)
+def test_bad_usage_is_2(entrepot: Terminal, arguments: list[str]) -> None:
+    shown = entrepot(*arguments)
+    assert shown.code == 2 if arguments else shown.code in (0, 2)
+    if arguments:
+        assert shown.err.startswith("error: ")
+        assert "fix:" in shown.err
+
+
+def test_an_unreachable_daemon_is_4_and_says_what_to_do(entrepot: Terminal) -> None:
+    for command in COMMANDS:
+        shown = entrepot(*command, "--server", NOWHERE)
+        assert (shown.code, shown.out) == (4, "")
+        assert NOWHERE in shown.err
+        assert "entrepot serve" in shown.err
+
+
+def test_the_server_comes_from_the_environment(
+    entrepot: Terminal, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENTREPOT_SERVER", server)
+    assert entrepot("clusters").code == 0
+
+
+def test_a_store_that_fails_behind_a_working_daemon_is_1(entrepot: Terminal) -> None:
+    class Broken(FileStore):
+        async def recent(self, limit: int = 50, cluster: object = None, outcome: object = None) -> Sequence[Decision]:
+            raise Transient("store: reading decisions: disk I/O error")
+
+    world = World()
+    with served(build_api(world.state, Broken(Path("nowhere")), world.vitals)) as url:
+        shown = entrepot("decisions", "--server", url)
+    assert shown.code == 1
+    assert "disk I/O error" in shown.err
+
+
+def test_an_answer_of_something_else_is_1_and_names_the_address(entrepot: Terminal) -> None:
+    from fastapi import FastAPI
+
+    with served(FastAPI()) as url:
+        shown = entrepot("clusters", "--server", url)
+    assert (shown.code, "is this the address of an Entrepot daemon?" in shown.err) == (1, True)
+
+
+def test_an_answer_with_fields_of_a_newer_daemon_is_read_and_passed_on(entrepot: Terminal) -> None:
+    from fastapi import FastAPI
+
+    app = FastAPI()
+
+    @app.get("/v1/clusters")
+    async def clusters() -> dict[str, object]:
+        return {"now": "2026-03-02T09:30:00Z", "items": [], "weather": "fair"}
+
+    with served(app) as url:
+        assert entrepot("clusters", "--server", url).code == 0
+        assert json.loads(entrepot("clusters", "-o", "json", "--server", url).out)["weather"] == "fair"
+
+
+# --- records while the daemon is down ----------------------------------------------------------------------------
+
+
+def test_why_is_answered_from_records_and_says_so(entrepot: Terminal, records: Path) -> None:
+    shown = entrepot("why", "train", "--server", NOWHERE, "--store", str(records))
+    assert shown.code == 0
+    assert shown.err.startswith("note: the daemon cannot be reached")
+    assert "from records alone" in shown.out
+    assert "$41.20" in shown.out
+    view = json.loads(entrepot("why", "train", "-o", "json", "--server", NOWHERE, "--store", str(records)).out)
+    assert (view["from_records"], view["workload"]) == (True, None)
+
+
+def test_why_not_and_decisions_are_answered_from_records(entrepot: Terminal, records: Path) -> None:
+    down = ("--server", NOWHERE, "--store", str(records))
+    assert "is not legal" in entrepot("why-not", "team-a/train", "cloud-us", *down).out
+    assert entrepot("decisions", *down).out.count("\n") == 5
+    assert entrepot("decisions", "--cluster", "onprem-1", *down).out.count("\n") == 3
+    assert "What each cluster would cost" in entrepot("decisions", CHOICE.id, *down).out
+    assert entrepot("why", "nobody", *down).code == 3
+
+
+def test_records_that_cannot_be_read_are_1_with_the_fix(entrepot: Terminal, tmp_path: Path) -> None:
+    shown = entrepot("why", "train", "--server", NOWHERE, "--store", str(tmp_path / "none.db"))
+    assert (shown.code, "--store FILE" in shown.err) == (1, True)
+
+
+def test_a_bare_name_in_two_namespaces_is_ambiguous_in_records_too(entrepot: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    seed(file, decision(1), decision(2, key="team-q/job-train-8"))
+    shown = entrepot("why", "train", "--server", NOWHERE, "--store", str(file))
+    assert (shown.code, "team-a/train, team-q/train" in shown.err) == (2, True)
+
+
+def test_colour_is_for_terminals_and_no_color_wins(
+    entrepot: Terminal, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    coloured = entrepot("clusters", "--server", server).out
+    assert "\x1b[32m" in coloured
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[3" not in entrepot("clusters", "--server", server).out
