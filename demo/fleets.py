@@ -28,7 +28,7 @@ from dispatcher.runtime import SystemClock
 from dispatcher.store import open_store
 from tests.fleet import FleetCluster, FleetNode, LocalFleet
 from tests.fleet.kind import commands
-from tests.fleet.kind.render import HUB_NAME, kubeconfig_path
+from tests.fleet.kind.render import HUB_NAME, daemon_kubeconfig_path, kubeconfig_path
 
 SPEED = 5.0
 LOCAL_WORKERS = ("onprem-eu", "cloud-a-fi", "cloud-c-us")
@@ -126,7 +126,7 @@ async def _kind_fleet(folder: Path, hub_objects: Objects, clusters: Sequence[Fle
     await asyncio.to_thread(commands.up, folder, hub_objects, clusters, _say)
     kubeconfig = kubeconfig_path(folder, HUB_NAME)
     try:
-        yield kubeconfig, lambda manifest: commands.create(kubeconfig, manifest)
+        yield daemon_kubeconfig_path(folder), lambda manifest: commands.create(kubeconfig, manifest)
     finally:
         await asyncio.to_thread(commands.down, folder, _say)
 

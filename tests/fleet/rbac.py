@@ -75,7 +75,8 @@ def install(hub: Reachable, workers: Mapping[str, Reachable], kubeconfig_path: P
             with worker.api() as worker_api:
                 worker_api.apply_all(worker_manifests())
                 token = mint(worker_api, READER)
-            hub_api.apply(access_secret(name, worker.server_url, token, worker.ca_pem))
+            content = manifests.kubeconfig(name, worker.server_url, token, worker.ca_pem, READER)
+            hub_api.apply(access_secret(name, content))
         token = mint(hub_api, DAEMON)
     write_kubeconfig(kubeconfig_path, manifests.kubeconfig(hub.name, hub.server_url, token, hub.ca_pem, DAEMON))
 
@@ -92,9 +93,9 @@ def mint(api: KubeApi, account: str, seconds: int = TOKEN_SECONDS) -> str:
     return token
 
 
-def access_secret(cluster: str, server_url: str, token: str, ca_pem: bytes) -> Manifest:
+def access_secret(cluster: str, kubeconfig: Mapping[str, Any]) -> Manifest:
     """The hub's Secret with which the daemon reads a worker."""
-    content = yaml.safe_dump(manifests.kubeconfig(cluster, server_url, token, ca_pem, READER))
+    content = yaml.safe_dump(dict(kubeconfig))
     return {
         "apiVersion": "v1",
         "kind": "Secret",

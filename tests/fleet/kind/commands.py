@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tests.fleet import manifests
+from tests.fleet import manifests, rbac
 from tests.fleet.kind import render
 from tests.fleet.manifests import FleetCluster
 from tests.fleet.processes import FleetError
@@ -28,7 +28,9 @@ def up(directory: Path, hub_objects: Sequence[Mapping[str, Any]], clusters: Sequ
     steps = render.up_steps(directory, hub_objects, clusters, node_image=node_image)
     for number, step in enumerate(steps, start=1):
         log(f"[{number}/{len(steps)}] {step.title}")
-        _run(step.argv, _secret(step.secret_for_worker) if step.secret_for_worker else step.stdin)
+        _run(step.argv, _input(directory, step))
+    daemon = _as_account(directory, render.HUB_NAME, rbac.DAEMON)
+    rbac.write_kubeconfig(render.daemon_kubeconfig_path(directory), daemon)
     log(f"export KUBECONFIG={render.kubeconfig_path(directory, render.HUB_NAME)}")
 
 
@@ -47,6 +49,22 @@ def down(directory: Path, log: Log) -> None:
 def create(kubeconfig: Path, manifest: Mapping[str, Any]) -> str:
     """Create one object on a cluster of the fleet."""
     return _run(["kubectl", "--kubeconfig", str(kubeconfig), "create", "-f", "-"], yaml.safe_dump(dict(manifest)))
+
+
+def _input(directory: Path, step: render.Step) -> str:
+    if step.secret_for_worker:
+        return _secret(step.secret_for_worker)
+    if step.access_for_worker:
+        content = _as_account(directory, step.access_for_worker, rbac.READER)
+        return yaml.safe_dump(rbac.access_secret(step.access_for_worker, content))
+    return step.stdin
+
+
+def _as_account(directory: Path, cluster: str, account: str) -> dict[str, Any]:
+    """A kubeconfig of a cluster, as this machine reaches it, for one of the daemon's ServiceAccounts."""
+    content = yaml.safe_load(render.kubeconfig_path(directory, cluster).read_text())
+    token = _run(render.token_command(directory, cluster, account)).strip()
+    return render.as_account(content, account, token)
 
 
 def _secret(worker: str) -> str:

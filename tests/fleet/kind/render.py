@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from tests.fleet import kueue, kwok, manifests
+from tests.fleet import kueue, kwok, manifests, rbac
 from tests.fleet.api import KIND_ORDER
 from tests.fleet.manifests import FleetCluster
 
@@ -28,12 +28,14 @@ ROLLOUT_TIMEOUT = "--timeout=300s"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command. Its input is `stdin`, or, for the hub's Secret of a worker, made from that worker's kubeconfig."""
+    """One command. Its input is `stdin`, or, for the hub's Secrets of a worker, made from that worker's kubeconfig:
+    MultiKueue's with the address that the hub's container sees, the daemon's with the one that this machine sees."""
 
     title: str
     argv: Sequence[str]
     stdin: str = ""
     secret_for_worker: str = ""
+    access_for_worker: str = ""
 
 
 def kind_name(cluster: str) -> str:
@@ -44,6 +46,11 @@ def kind_name(cluster: str) -> str:
 def kubeconfig_path(directory: Path, cluster: str) -> Path:
     """Where kind writes the kubeconfig for use from outside the containers."""
     return directory / f"{cluster}.kubeconfig"
+
+
+def daemon_kubeconfig_path(directory: Path) -> Path:
+    """The hub's kubeconfig for the daemon: its own ServiceAccount with deploy's RBAC."""
+    return directory / "entrepot.kubeconfig"
 
 
 def cluster_config(cluster: str) -> dict[str, Any]:
@@ -108,12 +115,16 @@ def up_steps(
     for cluster in clusters:
         kubectl = _kubectl(directory, cluster.name)
         steps.append(_apply(directory, cluster.name, "its rendered objects", cluster.objects))
+        steps.append(_apply(directory, cluster.name, "the daemon's read-only account", rbac.worker_manifests()))
         nodes = to_yaml([manifests.node_manifest(node) for node in cluster.nodes])
         # create, not apply: only the first write of a Node may carry its capacity
         steps.append(Step(f"{cluster.name}: {len(cluster.nodes)} fake nodes", [*kubectl, "create", "-f", "-"], nodes))
-    for cluster in clusters:
+    names = [cluster.name for cluster in clusters]
+    steps.append(_apply(directory, HUB_NAME, "the daemon's account", rbac.hub_manifests(names)))
+    for name in names:
         argv = [*_kubectl(directory, HUB_NAME), "apply", "--server-side", "-f", "-"]
-        steps.append(Step(f"hub: kubeconfig of {cluster.name}", argv, secret_for_worker=cluster.name))
+        steps.append(Step(f"hub: kubeconfig of {name}", argv, secret_for_worker=name))
+        steps.append(Step(f"hub: the daemon's kubeconfig of {name}", argv, access_for_worker=name))
     steps.append(_apply(directory, HUB_NAME, "its rendered objects", hub_objects))
     wait = ["wait", "--for=condition=Active", "multikueueclusters", "--all", ROLLOUT_TIMEOUT]
     steps.append(Step("hub: wait for the workers", [*_kubectl(directory, HUB_NAME), *wait]))
@@ -123,6 +134,25 @@ def up_steps(
 def internal_kubeconfig_command(worker: str) -> list[str]:
     """Prints a kubeconfig whose address is the worker's container name, as the hub's container sees it."""
     return ["kind", "get", "kubeconfig", "--internal", "--name", kind_name(worker)]
+
+
+def token_command(directory: Path, cluster: str, account: str) -> list[str]:
+    """Prints a token of one of the daemon's ServiceAccounts."""
+    options = ["--namespace", rbac.NAMESPACE, "--duration", f"{rbac.TOKEN_SECONDS}s"]
+    return [*_kubectl(directory, cluster), "create", "token", account, *options]
+
+
+def as_account(kubeconfig: Mapping[str, Any], account: str, token: str) -> dict[str, Any]:
+    """The same cluster, reached as a ServiceAccount instead of its administrator."""
+    name, cluster = "fleet", kubeconfig["clusters"][0]["cluster"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": dict(cluster)}],
+        "users": [{"name": account, "user": {"token": token}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": account}}],
+        "current-context": name,
+    }
 
 
 def down_command(existing: Sequence[str]) -> list[str] | None:
