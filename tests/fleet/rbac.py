@@ -18,7 +18,8 @@ from tests.fleet import manifests
 from tests.fleet.api import KubeApi
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-HUB_FILES = ("hub/namespace.yaml", "hub/rbac.yaml", "hub/worker-access.yaml")
+HUB_FILES = ("hub/namespace.yaml", "hub/rbac.yaml", "hub/worker-access.yaml", "any-hub/rbac.yaml")
+"""With the component that lets the daemon find out how Kueue writes: some fleets run without the clearing policy."""
 WORKER_FILES = ("worker/rbac.yaml",)
 NAMESPACE = "entrepot-system"
 DAEMON = "entrepot"

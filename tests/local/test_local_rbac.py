@@ -45,6 +45,8 @@ NOT_SEEN_HERE = {
     Grant("get", "coordination.k8s.io", "leases", "entrepot"): "the same",
     Grant("update", "coordination.k8s.io", "leases", "entrepot"): "the same",
     Grant("patch", "coordination.k8s.io", "leases", "entrepot"): "the same",
+    Grant("create", "kueue.x-k8s.io", "workloads"): "the clearing policy is in force here, so nothing is probed",
+    Grant("delete", "kueue.x-k8s.io", "workloads", "entrepot-probe"): "the same",
 }
 
 
@@ -415,16 +417,14 @@ def test_what_kustomize_makes_is_taken_by_a_real_apiserver(local_fleet: LocalFle
     assert len(applied.splitlines()) == len([m for m in rendered if m["kind"] not in MONITORING])
 
 
-def test_the_frameworks_component_adds_its_role(local_fleet: LocalFleet, tmp_path: Path) -> None:
-    base = {"resources": ["../deploy/hub"], "components": ["../deploy/frameworks"]}
+def test_components_add_their_roles(tmp_path: Path) -> None:
+    base = {"resources": ["../deploy/hub"], "components": ["../deploy/frameworks", "../deploy/any-hub"]}
     (tmp_path / "deploy").symlink_to(DEPLOY)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "kustomization.yaml").write_text(yaml.safe_dump(base))
     rendered = list(yaml.safe_load_all(kubectl("kustomize", str(tmp_path / "own"))))
-    assert {m["metadata"]["name"] for m in rendered if m["kind"] == "ClusterRole"} == {
-        "entrepot",
-        "entrepot-frameworks",
-    }
+    roles = {m["metadata"]["name"] for m in rendered if m["kind"] in ("ClusterRole", "Role")}
+    assert roles == {"entrepot", "entrepot-frameworks", "entrepot-leader", "entrepot-probe", rbac.WORKER_ACCESS}
 
 
 def test_the_single_overlay_has_one_pod_with_its_own_volume_and_no_budget() -> None:

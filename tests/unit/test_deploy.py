@@ -18,7 +18,7 @@ from dispatcher.core.ids import ClusterName
 from dispatcher.runtime import SystemClock
 from tests.unit.deploy_files import DEPLOY, ROOT, Grant, documents, grants, listed, manifests, one, roles
 
-FOLDERS = ("hub", "worker", "frameworks", "monitoring")
+FOLDERS = ("hub", "worker", "frameworks", "any-hub", "monitoring")
 OVERLAYS = ("overlays/single", "overlays/replicas")
 LABELS = {"app.kubernetes.io/name": "entrepot"}
 HUB_ROLE = one("hub", "ClusterRole")
@@ -66,7 +66,7 @@ def test_everything_namespaced_is_in_the_namespace_that_is_made(folder: str) -> 
 # --- permissions -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("folder", FOLDERS[:3])
+@pytest.mark.parametrize("folder", FOLDERS[:4])
 def test_no_role_uses_a_wildcard(folder: str) -> None:
     assert roles(folder)
     for role in roles(folder):
@@ -123,7 +123,7 @@ def test_the_lease_is_written_by_name() -> None:
     assert {g.name for g in lease} == {"entrepot"}
 
 
-@pytest.mark.parametrize("folder", ["hub", "worker", "frameworks"])
+@pytest.mark.parametrize("folder", FOLDERS[:4])
 def test_every_role_is_bound_to_our_account_and_to_nobody_else(folder: str) -> None:
     account = one("worker" if folder == "worker" else "hub", "ServiceAccount")["metadata"]
     bindings = [m for m in manifests(folder) if m["kind"] in ("RoleBinding", "ClusterRoleBinding")]
@@ -133,6 +133,15 @@ def test_every_role_is_bound_to_our_account_and_to_nobody_else(folder: str) -> N
         assert binding["subjects"] == [
             {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
         ]
+
+
+def test_a_probe_is_made_in_our_own_namespace_and_only_it_is_deleted() -> None:
+    role = one("any-hub", "Role")
+    assert role["metadata"]["namespace"] == "entrepot-system"
+    assert [(g.verb, g.resource, g.name) for g in grants(role)] == [
+        ("create", "workloads", ""),
+        ("delete", "workloads", "entrepot-probe"),
+    ]
 
 
 def test_further_kinds_of_jobs_are_only_looked_at() -> None:

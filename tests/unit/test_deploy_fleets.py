@@ -18,7 +18,7 @@ NAMES = sample.worker_names(2)
 def test_a_fleet_applies_the_files_of_deploy_with_its_own_workers_names() -> None:
     applied = {(m["kind"], m["metadata"]["name"]): m for m in rbac.hub_manifests(NAMES)}
     role = applied.pop(("Role", rbac.WORKER_ACCESS))
-    files = {(m["kind"], m["metadata"]["name"]): m for m in deployed("hub")}
+    files = {(m["kind"], m["metadata"]["name"]): m for m in (*deployed("hub"), *deployed("any-hub"))}
     assert {key: files[key] for key in applied} == applied
     assert {key for key in files if "Role" in key[0] or key[0] == "ServiceAccount"} <= {
         *applied,
