@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+UNLABELLED = "unlabelled"
+"""The label of data that nobody has classified, and of a job that names no data at all."""
+
 
 class Answer(StrEnum):
     ALLOW = "allow"
@@ -57,21 +60,22 @@ class Verdict:
 
 
 def judge(labels: tuple[str, ...], home: tuple[str, ...], site: Site, rules: Mapping[str, Rule]) -> tuple[Verdict, ...]:
-    """One verdict per label, in label order; for unlabelled data one verdict by `home`.
+    """One verdict per label, in label order; no labels at all are the label `unlabelled`.
 
-    Unlabelled data stays in the countries where it already lies (`home`): going wider is an opt-in (FR-POL-01). A label
-    without a rule is indeterminate: nobody has said that it may go anywhere.
+    A label without a rule is indeterminate: nobody has said that such data may go anywhere. Only unlabelled data
+    without a rule may stay in the countries where it already lies (`home`): going wider is an opt-in (FR-POL-01).
     """
-    if not labels:
-        return (_by_countries(Rule("", tuple(sorted(set(home)))), site) if home else _unknown(Gap.ORIGIN, site),)
-    return tuple(_by_label(label, rules, site) for label in sorted(set(labels)))
+    return tuple(_by_label(label, home, rules, site) for label in sorted(set(labels)) or (UNLABELLED,))
 
 
-def _by_label(label: str, rules: Mapping[str, Rule], site: Site) -> Verdict:
+def _by_label(label: str, home: tuple[str, ...], rules: Mapping[str, Rule], site: Site) -> Verdict:
     rule = rules.get(label)
-    if rule is None:
-        return _unknown(Gap.RULE, site, label)
-    return _by_countries(rule, site)
+    if rule is not None:
+        return _by_countries(rule, site)
+    if label == UNLABELLED:
+        stays = Rule(label, tuple(sorted(set(home))))
+        return _by_countries(stays, site) if home else _unknown(Gap.ORIGIN, site, label)
+    return _unknown(Gap.RULE, site, label)
 
 
 def _by_countries(rule: Rule, site: Site) -> Verdict:
@@ -87,5 +91,5 @@ def _by_countries(rule: Rule, site: Site) -> Verdict:
     return Verdict(answer, rule.label, rule.line, rule.allowed, site.country, gap)
 
 
-def _unknown(gap: Gap, site: Site, label: str = "") -> Verdict:
+def _unknown(gap: Gap, site: Site, label: str) -> Verdict:
     return Verdict(Answer.INDETERMINATE, label, "", (), site.country, gap)

@@ -46,6 +46,8 @@ class Reason(StrEnum):
     EGRESS_UNKNOWN = "egress-unknown"
     ALREADY_NOMINATED = "already-nominated"
     EVICTED_HERE = "evicted-here"
+    FAILED_HERE = "failed-here"
+    OUTCOME_UNKNOWN = "outcome-unknown"
 
 
 class Resolver(StrEnum):

@@ -4,6 +4,7 @@ EntrepotError
 |- Transient       the same call may succeed later; `retry_after_s` when the peer said so
 |- Conflict        the object changed under us: read again and decide again, never send again
 |- Refused         the peer understood and said no: a person must change something
+|- Fenced          another leader has taken over: nothing more may be written in this term
 '- Fatal           the process must stop: an invariant is broken or a precondition does not hold
 """
 
@@ -26,6 +27,10 @@ class Conflict(EntrepotError):
 
 class Refused(EntrepotError):
     """The peer refused the call; repeating it unchanged cannot help."""
+
+
+class Fenced(EntrepotError):
+    """A later term has begun in the store: this process leads no longer, whatever it believes."""
 
 
 class Fatal(EntrepotError):

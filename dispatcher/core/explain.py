@@ -205,14 +205,12 @@ def _never(detail: Detail) -> str:
             + (_values(detail.seen))
         )
     if detail.found == 0 and detail.expected:
-        return f"has no quota for {detail.resource} in this queue (needs {quantity(detail.resource, detail.needed)})"
+        return f"has no quota for {_values(detail.expected)} in this queue (queue offers {_values(detail.seen)})"
     most = quantity(detail.resource, detail.found or 0)
-    nodes = ""
+    where = "in quota"
     if detail.largest_node_free is not None:
-        nodes = f", largest node {quantity(detail.resource, detail.largest_node_free)}"
-    return (
-        f"is too small in {_what(detail)} (needs {quantity(detail.resource, detail.needed)}, has {most} in all{nodes})"
-    )
+        where = f"on nodes, largest node {quantity(detail.resource, detail.largest_node_free)}"
+    return f"is too small in {_what(detail)} (needs {quantity(detail.resource, detail.needed)}, has {most} {where})"
 
 
 def _unavailable(detail: Detail) -> str:
@@ -239,7 +237,7 @@ def _mismatch(detail: Detail) -> str:
 
 
 def _illegal(detail: Detail) -> str:
-    what = f"{detail.holder} data" if detail.holder else "unlabelled data, which stays where it is"
+    what = f"{detail.holder or 'such'} data"
     where = f", {detail.line}" if detail.line else ""
     return (
         f"is not legal for {detail.subject} ({what}: {_values(detail.expected)}; there {_values(detail.seen)}{where})"
@@ -251,7 +249,7 @@ def _indeterminate(detail: Detail) -> str:
         "country": "the cluster's country is not known",
         "attestation": "nobody attests the cluster's country now",
         "rule": f"label {detail.holder} has no rule",
-        "origin": "it has no label and no replica whose country is known",
+        "origin": "it has no label, and where it lies is not known",
     }
     return f"may not be legal for {detail.subject} ({gaps.get(detail.resource or '', 'a fact is missing')})"
 
@@ -262,6 +260,10 @@ def _unreachable(state: str) -> Callable[[Detail], str]:
         return f"is {state}{since}{_seen(detail, ', ')}"
 
     return phrase
+
+
+def _since(detail: Detail) -> str:
+    return f" at {clock_time(detail.since)}" if detail.since else ""
 
 
 def _price_unknown(detail: Detail) -> str:
@@ -308,6 +310,8 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
     ),
     Reason.ALREADY_NOMINATED: lambda d: "is nominated already",
     Reason.EVICTED_HERE: lambda d: "has evicted this attempt",
+    Reason.FAILED_HERE: lambda d: f"failed this workload{_since(d)} ({_values(d.seen)})",
+    Reason.OUTCOME_UNKNOWN: lambda d: f"may not run it again: it may have ended unseen{_since(d)}",
 }
 
 

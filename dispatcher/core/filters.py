@@ -139,6 +139,20 @@ def annotation(context: Context) -> Rejections:
     return _one(Reason.NOT_IN_ANNOTATION, Resolver.OWNER, Detail(context.cluster.name, expected=names))
 
 
+def avoided(context: Context) -> Rejections:
+    """A cluster that refused, could not make or lost this very workload is left out for a while; where it may have
+    run to its end unseen, every cluster is (core/watchdog.py, FR-RAC-03, FR-RAC-06)."""
+    found: list[Rejection] = []
+    for entry in context.request.avoided:
+        concerns = entry.cluster is None or entry.cluster == context.cluster.name
+        if not concerns or not entry.excluded or (entry.until is not None and entry.until <= context.now):
+            continue
+        reason = Reason.FAILED_HERE if entry.until is not None else Reason.OUTCOME_UNKNOWN
+        resolver = Resolver.WAIT if entry.until is not None else Resolver.OWNER
+        found.append(Rejection(reason, resolver, Detail(context.cluster.name, seen=(entry.code,), since=entry.since)))
+    return tuple(found)
+
+
 # --- room --------------------------------------------------------------------------------------------------------
 
 
@@ -217,6 +231,7 @@ FILTERS: tuple[Filter, ...] = (
     local_queue,
     cluster_queue,
     name_taken,
+    avoided,
     annotation,
     products,
     quota,

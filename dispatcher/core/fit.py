@@ -140,7 +140,8 @@ def _assign(place: Place, pod_set: PodSet, draft: _Draft) -> None:
         if pick is not None:
             picks.append(pick)
     uncovered = sorted(resource for resource in wanted if resource != PODS)
-    draft.products += [_uncovered(place, pod_set, resource) for resource in uncovered]
+    if uncovered:
+        draft.products.append(_uncovered(place, pod_set, uncovered))
     if not uncovered and _groups_needed(place.queue, pod_set) == 0:
         draft.products.append(Rejection(Reason.QUEUE_INACTIVE, Resolver.OPERATOR, Detail(place.queue.name)))
     if picks and not uncovered and len(picks) == _groups_needed(place.queue, pod_set):
@@ -152,13 +153,19 @@ def _groups_needed(queue: ClusterQueueView, pod_set: PodSet) -> int:
     return sum(1 for group in queue.groups if wanted & set(group.resources))
 
 
-def _uncovered(place: Place, pod_set: PodSet, resource: str) -> Rejection:
-    """Kueue refuses a workload that asks for a resource which no group of the queue covers."""
-    reason = Reason.NO_SUCH_PRODUCT if is_gpu(resource) else Reason.NEVER_FITS
-    needed = pod_set.per_pod.get(resource) * pod_set.count
-    seen = tuple(sorted({r for group in place.queue.groups for r in group.resources}))
-    detail = Detail(subject=pod_set.name, resource=resource, needed=needed, found=0, expected=(resource,), seen=seen)
-    return Rejection(reason, Resolver.OPERATOR, detail)
+def _uncovered(place: Place, pod_set: PodSet, resources: list[str]) -> Rejection:
+    """Kueue refuses a workload that asks for resources which no group of the queue covers; told once for all."""
+    gpus = [resource for resource in resources if is_gpu(resource)]
+    named = (gpus or resources)[0]
+    detail = Detail(
+        subject=pod_set.name,
+        resource=named,
+        needed=pod_set.per_pod.get(named) * pod_set.count,
+        found=0,
+        expected=tuple(resources),
+        seen=tuple(sorted({r for group in place.queue.groups for r in group.resources})),
+    )
+    return Rejection(Reason.NO_SUCH_PRODUCT if gpus else Reason.NEVER_FITS, Resolver.OPERATOR, detail)
 
 
 def _pick(
@@ -166,17 +173,22 @@ def _pick(
 ) -> Pick | None:
     options: list[Pick] = []
     misses: list[Rejection] = []
+    bare: list[FlavorName] = []
     for flavor in group.flavors:
         miss = _miss(place, pod_set, flavor)
         if miss is not None:
             misses.append(miss)
+            continue
+        if _has_no_gpus(place, flavor, covered):
+            bare.append(flavor)
             continue
         option = _quota_of(place, flavor, {r: a * pod_set.count for r, a in covered.items()}, draft.taken)
         options.append(option)
         if option.state is QuotaState.FITS:
             break
     if not options:
-        draft.products.append(_nearest_miss(place, pod_set, misses))
+        told = _bare_rejection(pod_set, covered, bare) if bare and not misses else _nearest_miss(place, pod_set, misses)
+        draft.products.append(told)
         draft.unknown = draft.unknown or any(m.reason is Reason.UNKNOWN_PRODUCT for m in misses)
         return None
     best = min(options, key=lambda option: option.state)
@@ -185,6 +197,22 @@ def _pick(
         draft.taken[fr] = draft.taken.get(fr, 0) + amount * pod_set.count
     _note(place, best, draft)
     return best
+
+
+def _has_no_gpus(place: Place, flavor: FlavorName, covered: Mapping[str, int]) -> bool:
+    """Whether accelerators are asked of a flavor that has none for this queue, borrowed ones included.
+
+    Kueue accepts its labels (only a flavor's own keys count) and then finds no quota: it is no option, and must not
+    hide what is wrong with the flavors that have some.
+    """
+    quota, name = place.index.base.quota, place.queue.name
+    return any(is_gpu(resource) and quota.potential(name, (flavor, resource)) == 0 for resource in covered)
+
+
+def _bare_rejection(pod_set: PodSet, covered: Mapping[str, int], bare: list[FlavorName]) -> Rejection:
+    resource = next(resource for resource in sorted(covered) if is_gpu(resource))
+    detail = Detail(subject=pod_set.name, resource=resource, expected=(resource,), seen=tuple(bare))
+    return Rejection(Reason.NO_SUCH_PRODUCT, Resolver.OPERATOR, detail)
 
 
 def _miss(place: Place, pod_set: PodSet, flavor: FlavorName) -> Rejection | None:

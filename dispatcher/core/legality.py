@@ -6,9 +6,12 @@ from datetime import datetime
 
 from dispatcher.core.decision import Detail, Reason, Rejection, Resolver
 from dispatcher.core.ids import CountryCode, DataLabel, DataSetName
-from dispatcher.core.policy import ClusterPolicy, DataSet, Policy
+from dispatcher.core.policy import UNLABELLED, ClusterPolicy, DataSet, Policy
 from dispatcher.core.workload import Request
 from residency.law import Answer, Gap, Rule, Site, Verdict, judge
+
+UNNAMED = "unnamed data"
+"""The subject of a verdict on a job that names no data sets; its owner can lift it by naming them."""
 
 
 def lineage(name: DataSetName, policy: Policy) -> tuple[DataSet, ...]:
@@ -25,8 +28,18 @@ def lineage(name: DataSetName, policy: Policy) -> tuple[DataSet, ...]:
 
 
 def labels_of(name: DataSetName, policy: Policy) -> tuple[DataLabel, ...]:
-    """All labels that bind a data set: its own and those it inherits by `derived_from`."""
-    return tuple(sorted({label for data_set in lineage(name, policy) for label in data_set.labels}))
+    """All labels that bind a data set: its own and those it inherits; `unlabelled` where it starts without one."""
+    found: set[DataLabel] = set()
+    for data_set in lineage(name, policy):
+        found.update(data_set.labels or (() if data_set.derived_from else (UNLABELLED,)))
+    return tuple(sorted(found))
+
+
+def assumed_labels(request: Request, policy: Policy) -> tuple[DataLabel, ...]:
+    """What binds a job that names no data: that is not "no data", but what its queue's work usually is, else unlabelled
+    (residency.md section 4.3)."""
+    plan = policy.queues.get(request.hub_queue)
+    return plan.default_labels if plan is not None and plan.default_labels else (UNLABELLED,)
 
 
 def home_of(name: DataSetName, policy: Policy) -> tuple[CountryCode, ...]:
@@ -54,22 +67,31 @@ def residency_rejections(
     """Every verdict on every data set that does not allow processing on the cluster."""
     site = site_of(cluster, now)
     rules = {str(label): Rule(label, rule.allowed_countries, rule.line) for label, rule in policy.labels.items()}
-    rejections: list[Rejection] = []
-    for use in request.declared.data:
-        verdicts = judge(labels_of(use.data_set, policy), home_of(use.data_set, policy), site, rules)
-        rejections += [
-            _rejection(use.data_set, verdict, cluster) for verdict in verdicts if verdict.answer is not Answer.ALLOW
-        ]
-    return tuple(rejections)
+    judged = [
+        (
+            str(use.data_set),
+            Resolver.OPERATOR,
+            judge(labels_of(use.data_set, policy), home_of(use.data_set, policy), site, rules),
+        )
+        for use in request.declared.data
+    ]
+    if not judged:
+        judged = [(UNNAMED, Resolver.OWNER, judge(assumed_labels(request, policy), (), site, rules))]
+    return tuple(
+        _rejection(subject, resolver, verdict, cluster)
+        for subject, resolver, verdicts in judged
+        for verdict in verdicts
+        if verdict.answer is not Answer.ALLOW
+    )
 
 
-def _rejection(data_set: DataSetName, verdict: Verdict, cluster: ClusterPolicy | None) -> Rejection:
+def _rejection(subject: str, resolver: Resolver, verdict: Verdict, cluster: ClusterPolicy | None) -> Rejection:
     denied = verdict.answer is Answer.DENY
     seen = () if verdict.country is None else (verdict.country,)
     if verdict.gap is Gap.ATTESTATION and cluster is not None and cluster.site.attested is not None:
         seen = (*seen, cluster.site.attested.until.isoformat())
     detail = Detail(
-        subject=data_set,
+        subject=subject,
         resource=verdict.gap.value if verdict.gap else None,
         expected=verdict.allowed,
         seen=seen,
@@ -77,4 +99,4 @@ def _rejection(data_set: DataSetName, verdict: Verdict, cluster: ClusterPolicy |
         line=verdict.line or None,
     )
     reason = Reason.RESIDENCY if denied else Reason.RESIDENCY_INDETERMINATE
-    return Rejection(reason, Resolver.OPERATOR, detail)
+    return Rejection(reason, resolver, detail)

@@ -207,6 +207,16 @@ def _less(vector: Vector, need: tuple[tuple[int, int], ...], pods: int) -> Vecto
     return tuple(amounts)
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Nodes with the same free amounts: in which order they are taken, the pods that each fits, and its free GPUs."""
+
+    order: tuple[int, ...]
+    nodes: tuple[int, ...]
+    pods: int
+    gpus: int
+
+
 def _spots(table: NodeTable, free: Sequence[Vector], group: PodGroup) -> tuple[list[tuple[int, int]], int]:
     """(node, pods) for a group of equal pods, and how many found no place.
 
@@ -219,36 +229,41 @@ def _spots(table: NodeTable, free: Sequence[Vector], group: PodGroup) -> tuple[l
     rooms = _rooms(table, free, group)
     spots: list[tuple[int, int]] = []
     left = group.count
-    for at, (_, node, room) in enumerate(rooms):
-        if left <= room:
-            tight = [entry for entry in rooms[at:] if entry[2] >= left]
-            best = min(tight, key=lambda entry: (_gpus(table, free[entry[1]]), entry[0], entry[1]))
-            spots.append((best[1], left))
+    for at, room in enumerate(rooms):
+        whole = min(len(room.nodes), left // room.pods)
+        spots += [(node, room.pods) for node in room.nodes[:whole]]
+        left -= whole * room.pods
+        if left and whole < len(room.nodes):
+            spots.append((_tightest(rooms[at:], room, whole, left), left))
             return spots, 0
-        spots.append((node, room))
-        left -= room
+        if not left:
+            return spots, 0
     return spots, left
 
 
-def _rooms(table: NodeTable, free: Sequence[Vector], group: PodGroup) -> list[tuple[tuple[int, ...], int, int]]:
-    """(order key, node, pods that fit) of every eligible node with room; equal vectors are worked out once."""
-    known: dict[Vector, tuple[tuple[int, ...], int]] = {}
+def _tightest(rooms: Sequence[_Room], first: _Room, taken: int, pods: int) -> int:
+    """The node that the last pods leave the least of; `taken` nodes of the first room are used up."""
+    best = min((room for room in rooms if room.pods >= pods), key=lambda room: (room.gpus, room.order))
+    return best.nodes[taken] if best is first else best.nodes[0]
+
+
+def _rooms(table: NodeTable, free: Sequence[Vector], group: PodGroup) -> list[_Room]:
+    """Every eligible node with room, gathered by equal free amounts (most nodes of a pool are), in the order of use."""
+    alike: dict[Vector, list[int]] = {}
+    for node in table.eligible(group.demand):
+        alike.setdefault(free[node], []).append(node)
     need = group.need or ()
     cpu, memory = table.place_of(CPU), table.place_of(MEMORY)
-    rooms: list[tuple[tuple[int, ...], int, int]] = []
-    for node in table.eligible(group.demand):
-        vector = free[node]
-        entry = known.get(vector)
-        if entry is None:
-            room = max(0, min(vector[place] // amount for place, amount in need))
-            gpus = _gpus(table, vector)
-            leftover = gpus - room * group.gpus if group.gpus else gpus
-            key = (leftover, gpus, vector[cpu] if cpu is not None else 0, vector[memory] if memory is not None else 0)
-            entry = known[vector] = (key, room)
-        if entry[1]:
-            rooms.append((entry[0], node, entry[1]))
-    rooms.sort()
-    return rooms
+    rooms: list[_Room] = []
+    for vector, nodes in alike.items():
+        pods = min(vector[place] // amount for place, amount in need)
+        if pods <= 0:
+            continue
+        gpus = _gpus(table, vector)
+        leftover = gpus - pods * group.gpus if group.gpus else gpus
+        cores, bytes_free = (vector[at] if at is not None else 0 for at in (cpu, memory))
+        rooms.append(_Room((leftover, gpus, cores, bytes_free, nodes[0]), tuple(nodes), pods, gpus))
+    return sorted(rooms, key=lambda room: room.order)
 
 
 def _gpus(table: NodeTable, vector: Vector) -> int:

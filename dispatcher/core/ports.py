@@ -10,6 +10,8 @@ from typing import Protocol
 
 from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
+from dispatcher.core.lease import LeaseRecord
+from dispatcher.core.replay import Inputs, Record
 from dispatcher.core.snapshot import Hold, HubView, WorkerView
 
 Wake = Callable[[], None]
@@ -56,7 +58,7 @@ class Notice:
 
 class HubPort(Protocol):
     async def check_ready(self) -> None:
-        """Look whether this hub can be dispatched for: reachable, API served, clearing policy installed.
+        """Look whether this hub can be dispatched for, and in which mode nominations are written (core/writing.py).
 
         Raises:
             Fatal: the hub must be changed first; `fix` says how.
@@ -78,6 +80,12 @@ class HubPort(Protocol):
             Refused: the hub forbids it (403, 415 ...).
         """
 
+    async def withdraw(self, nomination: Nomination) -> str:
+        """Empty the list that an ended attempt has left behind, guarded as `nominate`; `clusters` is not read.
+
+        Never within an attempt: there nominations are add-only (kueue-contract section 5, hazards).
+        """
+
     async def notify(self, notice: Notice) -> None:
         """Create or repeat an Event. Raises Transient or Refused; losing one is not an error of the dispatch."""
 
@@ -92,6 +100,60 @@ class WorkerPort(Protocol):
     def view(self) -> WorkerView: ...
 
 
+class LeasePort(Protocol):
+    """One Lease, kept where all replicas see the same: on the hub."""
+
+    async def read(self) -> LeaseRecord:
+        """The Lease as it is now; `core.lease.ABSENT` when there is none.
+
+        Raises:
+            Transient: it cannot be read now.
+            Refused: the hub forbids it, or what lies there is no Lease.
+        """
+
+    async def write(self, record: LeaseRecord) -> LeaseRecord:
+        """Make the Lease (version "") or replace exactly that version of it. Returns it with its new version.
+
+        Raises:
+            Conflict: somebody wrote or deleted it since it was read.
+            Transient: the outcome is unknown.
+            Refused: the hub forbids it.
+        """
+
+
+class Leadership(Protocol):
+    """Whether this process may act. Asked right before each batch of writes, never remembered."""
+
+    @property
+    def term(self) -> int:
+        """The term that we act in; it grows with every change of leader. 0 = no order of terms (one daemon alone)."""
+
+    def may_write(self, now_s: float) -> bool:
+        """Whether we lead at this instant of our own monotonic clock."""
+
+    def lost(self, why: str) -> None:
+        """The store says that a later term has begun: from here on `may_write` is False.
+
+        Raises:
+            Fatal: there is no election that could be won again; the process must end.
+        """
+
+
+class Fence(Protocol):
+    """The store's memory of terms: once a term has begun there, commits of earlier ones are refused."""
+
+    async def term(self) -> int:
+        """The highest term that ever began; 0 = none. Raises Transient."""
+
+    async def lead(self, term: int, holder: str, now: datetime) -> None:
+        """Begin a term; repeating the newest one by the same holder changes nothing.
+
+        Raises:
+            Fenced: this term or a later one has begun already, by another.
+            Transient: the store cannot be written now.
+        """
+
+
 class IntentState(StrEnum):
     """Life of a nomination: stored before the write, closed when its effect (or failure) has been seen."""
 
@@ -102,13 +164,17 @@ class IntentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A nomination that we mean to write. `key` is the decision id, so a repeat is the same intent."""
+    """A nomination that we mean to write. `key` is the decision id, so a repeat is the same intent.
+
+    `term` is the leader's; a commit in an older term than the store has seen is refused (Fence).
+    """
 
     decision: DecisionId
     workload: WorkloadUid
     clusters: tuple[ClusterName, ...]
     state: IntentState
     made_at: datetime
+    term: int = 0
 
 
 class Store(Protocol):
@@ -117,8 +183,17 @@ class Store(Protocol):
     Raises Transient when the store cannot be written (full, locked, gone): then no new commitment is made.
     """
 
-    async def commit(self, decision: Decision, hold: Hold | None, intent: Intent | None) -> None:
-        """Record a decision with its hold and intent in one transaction; repeating it changes nothing."""
+    async def commit(
+        self, decision: Decision, hold: Hold | None, intent: Intent | None, seen: Inputs | None = None
+    ) -> None:
+        """Record a decision with its hold and intent in one transaction; repeating it changes nothing.
+
+        `seen` is what it was decided on, kept for replay as long as there is room.
+
+        Raises:
+            Fenced: a later term has begun; whoever wrote this no longer leads.
+            Conflict: another nomination of this Workload is open, or was decided on the same version of it.
+        """
 
     async def mark(self, decision: DecisionId, state: IntentState, now: datetime) -> None:
         """Move an intent on. An ABANDONED intent drops the holds of its decision as well."""
@@ -131,6 +206,9 @@ class Store(Protocol):
     async def intents(self, state: IntentState) -> Sequence[Intent]: ...
 
     async def decision(self, decision: DecisionId) -> Decision | None: ...
+
+    async def record(self, decision: DecisionId) -> Record | None:
+        """A decision with what it saw; None when there is no such decision, or its inputs are no longer kept."""
 
     async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
         """Newest first. `workload_key` is namespace/name of the Workload, or of its job."""

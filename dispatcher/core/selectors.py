@@ -154,15 +154,14 @@ def _match_one(
     seen = labels[requirement.key]
     literal = requirement_holds(requirement, labels)
     if requirement.key not in PRODUCT_KEYS or requirement.operator not in ("In", "NotIn"):
-        verdict = FlavorVerdict.MATCH if literal else FlavorVerdict.OTHER
-        return FlavorMatch(verdict, requirement.key, requirement.values, (seen,))
+        return _MATCH if literal else FlavorMatch(FlavorVerdict.OTHER, requirement.key, requirement.values, (seen,))
+    if literal and requirement.operator == "In":
+        return _MATCH
     have = _canonical(seen, products) or (whole_of(product) if product else None)
     wanted = tuple(_canonical(value, products) for value in requirement.values)
     if requirement.operator == "NotIn":
         excluded = not literal or (have is not None and have in wanted)
         verdict = FlavorVerdict.OTHER_PRODUCT if excluded else FlavorVerdict.MATCH
-    elif literal:
-        verdict = FlavorVerdict.MATCH
     elif have is not None and have in wanted:
         verdict = FlavorVerdict.LABEL_MISMATCH
     elif None in wanted:

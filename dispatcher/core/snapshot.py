@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from dispatcher.core.ids import ClusterName, DecisionId, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.resources import NOTHING, Resources
-from dispatcher.core.workload import HubWorkload, OwnerMeta, PodSet
+from dispatcher.core.workload import CheckState, HubWorkload, OwnerMeta, PodSet
 
 NO_MAPPING: Mapping[str, object] = MappingProxyType({})
 MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
@@ -179,7 +179,9 @@ class WorkerCopy:
     evicted_at: datetime | None = None
     evicted_reason: str = ""
     finished: bool = False
+    finished_reason: str = ""
     active: bool = True
+    checks: tuple[CheckState, ...] = ()
     pod_sets: tuple[tuple[str, int, Resources, FlavorName | None], ...] = ()
     bound_pods: int = 0
     job_kind: str = ""

@@ -189,13 +189,14 @@ def _egress_unknown(
 
 
 def waiting(context: Context) -> Term:
-    """The class's delay price x the expected time to the start of useful work, here the transfer of its data.
+    """The class's delay price x the expected time to the start of useful work: the transfer of its data, and at a
+    cluster that has just evicted it, the time until that is likely to be over.
 
-    A fit now waits for nothing else. Data sets come in one after another over their routes; a route whose bandwidth is
-    not known adds no time and says so in the bill.
+    Data sets come in one after another over their routes; a route whose bandwidth is not known adds no time and says
+    so in the bill. Coming back is dearer, never forbidden (FR-NOM-03).
     """
-    bill: list[Line] = []
     hourly = context.setting.plan.delay_price_usd_micro_per_hour
+    bill = _return_lines(context, hourly)
     for use in context.request.declared.data:
         route = cheapest_route(context, use)
         if isinstance(route, Rejection) or route.price is None:
@@ -207,6 +208,18 @@ def waiting(context: Context) -> Term:
         amount = div_half_up(seconds * hourly, 3600)
         bill.append(Line(f"transfer of {use.data_set}", seconds, "second", hourly, amount, route.price.source))
     return _billed(TermKind.WAITING, bill)
+
+
+def _return_lines(context: Context, hourly: int) -> list[Line]:
+    bill: list[Line] = []
+    for entry in context.request.avoided:
+        if entry.excluded or entry.cluster != context.cluster.name or entry.until is None:
+            continue
+        seconds = int((entry.until - context.now).total_seconds())
+        if seconds > 0:
+            amount = div_half_up(seconds * hourly, 3600)
+            bill.append(Line(f"return to where it was stopped ({entry.code})", seconds, "second", hourly, amount))
+    return bill
 
 
 # --- stranded ----------------------------------------------------------------------------------------------------

@@ -115,13 +115,17 @@ class HubWorkload:
 
 @dataclass(frozen=True, slots=True)
 class OwnerMeta:
-    """Metadata of a job object: only labels and annotations under `entrepot.dev/`, plus its name and kind."""
+    """Metadata of a job object: only labels and annotations under `entrepot.dev/`, plus its name and kind.
+
+    `controller_uid` is set when another object controls it: a Job of a JobSet, a JobSet of a TrainJob.
+    """
 
     uid: str
     kind: str
     namespace: str
     name: str
     keys: tuple[tuple[str, str], ...] = ()
+    controller_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,18 @@ class Declaration:
 
 
 @dataclass(frozen=True, slots=True)
+class Avoided:
+    """A cluster (None = every one) that an earlier attempt of this workload speaks against, until `until` (None: for
+    good). `excluded` rejects it; otherwise going back costs what waiting for so long would cost (FR-NOM-03)."""
+
+    cluster: ClusterName | None
+    code: str
+    since: datetime
+    until: datetime | None
+    excluded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What one decision is about: a Workload and what its owner declared. Everything `decide` may know of it."""
 
@@ -179,6 +195,7 @@ class Request:
     listed_clusters: tuple[ClusterName, ...]
     already_nominated: tuple[ClusterName, ...] = ()
     attempt: int = 1
+    avoided: tuple[Avoided, ...] = ()
 
     @property
     def key(self) -> str:

@@ -1,0 +1,112 @@
+"""Words for what the watchdog finds. As with decisions, nothing reads these texts back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from dispatcher.core.units import span
+from dispatcher.core.watchdog import Finding, FindingCode
+
+
+def finding_text(finding: Finding, now: datetime) -> str:
+    """One finding in one sentence, with its age and what to do where a person must do it (FR-CLI-01)."""
+    age = f" {span(max(0, int((now - finding.since).total_seconds())))} ago" if finding.since is not None else ""
+    return _TEXTS[finding.code](finding, age)
+
+
+def _reason(finding: Finding) -> str:
+    detail = finding.detail
+    said = [part for part in (f"check {detail.check}" if detail.check else "", detail.reason) if part]
+    return f" ({': '.join(said)})" if said else ""
+
+
+def _left_behind(finding: Finding, age: str) -> str:
+    names = ", ".join(finding.detail.names)
+    return f"evicted{age}, and the nomination of {names} was left behind: it is cleared before anything else is decided"
+
+
+def _not_latched(finding: Finding, age: str) -> str:
+    return (
+        f"{finding.cluster} admitted it{age} and the hub has not taken notice: it may run there unseen. Look for a job "
+        "of the same name on that cluster, and for errors of MultiKueue in the log of the hub's Kueue"
+    )
+
+
+def _stopped(finding: Finding, age: str) -> str:
+    return f"not running: evicted on {finding.cluster}{age}{_reason(finding)}; it is dispatched again"
+
+
+def _refused(what: str) -> Callable[[Finding, str], str]:
+    def text(finding: Finding, age: str) -> str:
+        return f"not running: {what} on {finding.cluster}{age}{_reason(finding)}; that cluster is left out for a while"
+
+    return text
+
+
+def _out_of_sync(finding: Finding, age: str) -> str:
+    where = f"on {finding.cluster}" if finding.cluster is not None else "on its cluster"
+    return (
+        f"failed to dispatch{age}: the job {where} differs from what was submitted (OutOfSync), so nothing ran. See "
+        "which webhook there changes pod templates"
+    )
+
+
+def _vanished(finding: Finding, age: str) -> str:
+    return f"not running: its copy on {finding.cluster} was deleted there{age}; it is dispatched again"
+
+
+def _outcome(finding: Finding, age: str) -> str:
+    return (
+        f"its pods on {finding.cluster} had ended when the copy was removed there{age}, before the hub read the "
+        "result: it may have finished, so it is not started again. See its outputs, then delete the job or submit it "
+        "anew; leave out ttlSecondsAfterFinished or set it to 5 minutes at least"
+    )
+
+
+def _stuck(finding: Finding, age: str) -> str:
+    kind, _, name = finding.detail.job.partition(" ")
+    namespace = finding.key.partition("/")[0]
+    patch = '--subresource=status --type=merge -p \'{"status":{"active":0}}\''
+    fix = f": kubectl -n {namespace} patch job {name} {patch}" if kind == "Job" else ""
+    return (
+        f"evicted{age} and still holding its quota: the {kind or 'job'} on the hub counts pods of a copy that no "
+        f"cluster has any more. Bring its status up to date{fix}, or delete and submit it anew"
+    )
+
+
+def _twice(finding: Finding, age: str) -> str:
+    names = ", ".join(finding.detail.names)
+    return f"RUNS TWICE: it has pods on {names}; the one on {finding.cluster} is the newer. Stop one of them now"
+
+
+def _hub_runs_it(finding: Finding, age: str) -> str:
+    names = ", ".join(finding.detail.names)
+    return (
+        f"the hub runs it as well as {finding.cluster}: {finding.detail.job} has {names} on the hub. Its controller "
+        "there does not obey managedBy: take that controller off the hub"
+    )
+
+
+def _name_taken(finding: Finding, age: str) -> str:
+    return (
+        f"not running: {finding.cluster} has a {finding.detail.job} of its own in this namespace; that cluster is left "
+        "out for a while. Rename one of the two"
+    )
+
+
+_TEXTS: Mapping[FindingCode, Callable[[Finding, str], str]] = {
+    FindingCode.LEFT_BEHIND: _left_behind,
+    FindingCode.NOT_LATCHED: _not_latched,
+    FindingCode.COPY_EVICTED: _stopped,
+    FindingCode.COPY_REJECTED: _refused("rejected by an admission check"),
+    FindingCode.COPY_DEACTIVATED: _refused("deactivated"),
+    FindingCode.COPY_OUT_OF_SYNC: _out_of_sync,
+    FindingCode.COPY_VANISHED: _vanished,
+    FindingCode.PROVISIONING_FAILED: _refused("capacity was not provided"),
+    FindingCode.NAME_TAKEN: _name_taken,
+    FindingCode.OUTCOME_UNKNOWN: _outcome,
+    FindingCode.EVICTION_STUCK: _stuck,
+    FindingCode.TWO_COPIES_RUNNING: _twice,
+    FindingCode.HUB_RUNS_IT: _hub_runs_it,
+}

@@ -1,0 +1,394 @@
+"""What goes wrong between a nomination and the end of a job, read from the views: a hub that does not latch, a copy
+that a worker refused, evicted or lost, a job that runs twice.
+
+Pure: `look` folds the views of one instant into the memory of earlier ones. Memory is needed because a worker's
+answer shows only for about a second: MultiKueue deletes an evicted or deactivated copy as soon as it sees it (measured
+on Kueue v0.19.2, docs/any-hub.md), and a hub that evicts does not say which cluster it was. What is remembered is lost
+with the process; the consequences are milder choices, never wrong ones.
+
+Of a worker that is not connected nothing is concluded, and its last sightings are kept (design section 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from dispatcher.core.ids import ClusterName, WorkloadUid
+from dispatcher.core.snapshot import HubView, Link, WorkerCopy, WorkerView, link_of
+from dispatcher.core.waiting import Phase, candidates_of, standing
+from dispatcher.core.workload import HubWorkload
+
+OUT_OF_SYNC = "OutOfSync"
+"""Kueue's reason of a Finished that no pod ever saw: the copy's job differs from the Workload (FR-RAC-06)."""
+EVICTED_BY_CHECK = "AdmissionCheck"
+DEACTIVATED = "Deactivated"
+REJECTED_BY_CHECK = "DeactivatedDueToAdmissionCheck"
+EVICTED_BY_HUB = "DeactivatedDueToEvictedOnManagerCluster"
+READY, RETRY, REJECTED = "Ready", "Retry", "Rejected"
+
+LATCH_LIMIT_S = 60
+"""MultiKueue latches 1 to 2 s after a worker has admitted, later when hundreds wait for its 5 calls a second."""
+OVERTAKEN_S = 10
+"""A copy that was admitted so much earlier than one which has been latched is not merely waiting its turn."""
+STUCK_LIMIT_S = 30
+"""An eviction takes about a second once the last pod is gone."""
+GONE_LIMIT_S = 10
+"""Kueue 0.19 answers the loss of a copy at once, 0.17.0 after workerLostTimeout."""
+
+
+class FindingCode(StrEnum):
+    """What was found. Stable codes: they are in metrics, Events' reasons and the API."""
+
+    LEFT_BEHIND = "left-behind"
+    NOT_LATCHED = "not-latched"
+    COPY_EVICTED = "copy-evicted"
+    COPY_REJECTED = "copy-rejected"
+    COPY_DEACTIVATED = "copy-deactivated"
+    COPY_OUT_OF_SYNC = "copy-out-of-sync"
+    COPY_VANISHED = "copy-vanished"
+    PROVISIONING_FAILED = "provisioning-failed"
+    NAME_TAKEN = "name-taken"
+    OUTCOME_UNKNOWN = "outcome-unknown"
+    EVICTION_STUCK = "eviction-stuck"
+    TWO_COPIES_RUNNING = "two-copies-running"
+    HUB_RUNS_IT = "hub-runs-it"
+
+
+@dataclass(frozen=True, slots=True)
+class FindingDetail:
+    """Typed detail; unused fields stay empty. `reason` is Kueue's own code, `names` the things concerned."""
+
+    reason: str = ""
+    check: str = ""
+    names: tuple[str, ...] = ()
+    job: str = ""
+    ran: bool = False
+    last_seen: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with one workload. `since` is when it became so, as far as that is known."""
+
+    code: FindingCode
+    workload: WorkloadUid
+    key: str
+    cluster: ClusterName | None = None
+    copy: str = ""
+    since: datetime | None = None
+    detail: FindingDetail = FindingDetail()
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """The same thing seen again has the same identity; on another copy it is another thing."""
+        return (self.workload, self.code.value, self.cluster or "", self.copy)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A copy of ours as it was last seen. `ran`: pods of it were on nodes once; `fault`: what it answered, if bad."""
+
+    copy: WorkerCopy
+    seen_at: datetime
+    ran: bool = False
+    fault: Finding | None = None
+    gone_at: datetime | None = None
+
+    @property
+    def looked_complete(self) -> bool:
+        """It may well have ended by itself: it was Finished, or its pods had come and gone without an eviction."""
+        return self.copy.finished or (self.ran and self.copy.bound_pods == 0 and self.copy.evicted_at is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What is remembered of one workload: where it was latched last, and the copies seen since it was nominated."""
+
+    placed: ClusterName | None = None
+    sightings: Mapping[ClusterName, Sighting] = field(default_factory=dict)
+
+
+Memory = Mapping[WorkloadUid, Attempt]
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """What one look sees."""
+
+    hub: HubView
+    workers: Mapping[ClusterName, WorkerView]
+    silence_limit_s: int
+    now: datetime
+
+    def connected(self, cluster: ClusterName) -> WorkerView | None:
+        view = self.workers.get(cluster)
+        return view if link_of(view, self.silence_limit_s, self.now) is Link.CONNECTED else None
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Findings that hold now, sorted, and what to remember for the next look."""
+
+    findings: tuple[Finding, ...]
+    memory: Memory
+
+
+_BETWEEN = frozenset({Phase.WAITING, Phase.NO_QUOTA, Phase.OTHER_CHECKS})
+"""No attempt is on its way; one may just have ended."""
+_WATCHED = _BETWEEN | {Phase.NOMINATED, Phase.PLACED, Phase.EVICTING, Phase.CHECK_CLOSED}
+
+
+def look(memory: Memory, views: Views) -> Looked:
+    """One look at all workloads of the hub."""
+    latched = _newest_latched(views)
+    kept: dict[WorkloadUid, Attempt] = {}
+    findings: list[Finding] = []
+    for uid, workload in views.hub.workloads.items():
+        phase = standing(workload, views.hub).phase
+        if phase is Phase.FINISHED:
+            findings.extend(_booked_as_finished(workload, memory.get(uid)))
+        if phase not in _WATCHED:
+            continue
+        seen = _see(workload, memory.get(uid, Attempt()), views)
+        findings.extend(_of_workload(workload, phase, seen, views, latched))
+        remembered = _remember(workload, phase, seen)
+        if remembered.sightings or remembered.placed is not None:
+            kept[uid] = remembered
+    return Looked(tuple(sorted(findings, key=lambda f: f.identity)), kept)
+
+
+def _newest_latched(views: Views) -> datetime | None:
+    """When the youngest copy that the hub has latched was admitted: MultiKueue has come as far as this."""
+    found: datetime | None = None
+    for workload in views.hub.workloads.values():
+        view = views.workers.get(workload.cluster_name) if workload.cluster_name is not None else None
+        copy = view.copies.get((workload.namespace, workload.name)) if view is not None else None
+        if copy is not None and copy.admitted_at is not None and (found is None or copy.admitted_at > found):
+            found = copy.admitted_at
+    return found
+
+
+# --- seeing ------------------------------------------------------------------------------------------------------
+
+
+def _see(workload: HubWorkload, attempt: Attempt, views: Views) -> Attempt:
+    """The attempt with what the connected workers show of it now."""
+    placed = workload.cluster_name or attempt.placed
+    names = {*attempt.sightings, *workload.nominated, *((placed,) if placed is not None else ())}
+    sightings: dict[ClusterName, Sighting] = {}
+    for name in sorted(names):
+        known, view = attempt.sightings.get(name), views.connected(name)
+        copy = view.copies.get((workload.namespace, workload.name)) if view is not None else None
+        if view is None:
+            if known is not None:
+                sightings[name] = known
+        elif copy is not None and copy.ours:
+            sightings[name] = _sighting(workload, name, copy, known, views)
+        elif known is not None:
+            sightings[name] = replace(known, gone_at=known.gone_at or views.now)
+    return Attempt(placed, sightings)
+
+
+def _sighting(
+    workload: HubWorkload, cluster: ClusterName, copy: WorkerCopy, known: Sighting | None, views: Views
+) -> Sighting:
+    """A fault stays with the sighting when MultiKueue makes a new copy in the place of the faulty one."""
+    same = known is not None and known.copy.uid == copy.uid
+    ran = copy.bound_pods > 0 or (same and known is not None and known.ran)
+    fault = _fault(workload, cluster, copy, views) or (_still(known.fault, copy) if known is not None else None)
+    return Sighting(copy, views.now, ran, fault)
+
+
+def _still(fault: Finding | None, copy: WorkerCopy) -> Finding | None:
+    """A fault is over once the worker has admitted the copy, or the one in its place, after it."""
+    if fault is None or fault.code is FindingCode.NAME_TAKEN:
+        return None
+    well = copy.admitted_at is not None and copy.evicted_at is None and copy.active
+    over = well and (fault.since is None or (copy.admitted_at is not None and copy.admitted_at > fault.since))
+    return None if over else fault
+
+
+def _fault(workload: HubWorkload, cluster: ClusterName, copy: WorkerCopy, views: Views) -> Finding | None:
+    """What the worker has against the copy. An eviction that the hub itself began is none of the worker's doing."""
+    if copy.finished:
+        bad = copy.finished_reason == OUT_OF_SYNC
+        return _of_copy(FindingCode.COPY_OUT_OF_SYNC, workload, cluster, copy, reason=OUT_OF_SYNC) if bad else None
+    for check in copy.checks:
+        if check.state in (REJECTED, RETRY):
+            code = FindingCode.COPY_REJECTED if check.state == REJECTED else FindingCode.PROVISIONING_FAILED
+            return _of_copy(code, workload, cluster, copy, reason=check.state, check=check.name)
+    stopped = not copy.active or copy.evicted_reason.startswith(DEACTIVATED)
+    if stopped and (workload.evicted_at is not None or copy.evicted_reason == EVICTED_BY_HUB):
+        return None  # a hub that evicts deactivates the remote copy
+    if copy.evicted_reason.startswith(REJECTED_BY_CHECK):
+        return _of_copy(FindingCode.COPY_REJECTED, workload, cluster, copy, reason=copy.evicted_reason)
+    if stopped:
+        return _of_copy(FindingCode.COPY_DEACTIVATED, workload, cluster, copy, reason=copy.evicted_reason)
+    if copy.evicted_reason == EVICTED_BY_CHECK:
+        return _of_copy(FindingCode.PROVISIONING_FAILED, workload, cluster, copy, reason=copy.evicted_reason)
+    if copy.evicted_at is not None:
+        return _of_copy(FindingCode.COPY_EVICTED, workload, cluster, copy, reason=copy.evicted_reason)
+    return _name_taken(workload, cluster, copy, views)
+
+
+def _name_taken(workload: HubWorkload, cluster: ClusterName, copy: WorkerCopy, views: Views) -> Finding | None:
+    """Admitted, but the job cannot be made: one of that name stands there and is not ours (kueue#12404, FR-RAC-07).
+
+    Only jobs that the worker's Kueue manages are seen; another one shows as a hub that does not latch.
+    """
+    owner, view = workload.owner, views.workers.get(cluster)
+    if copy.admitted_at is None or copy.bound_pods or owner is None or view is None or workload.cluster_name:
+        return None
+    for other in view.copies.values():
+        mine = other.namespace == workload.namespace and other.job_name == owner.name and other.job_kind == owner.kind
+        if mine and not other.ours and not other.finished:
+            return _of_copy(FindingCode.NAME_TAKEN, workload, cluster, copy, job=f"{owner.kind} {owner.name}")
+    return None
+
+
+def _of_copy(
+    code: FindingCode, workload: HubWorkload, cluster: ClusterName, copy: WorkerCopy, **detail: str
+) -> Finding:
+    since = copy.evicted_at or copy.admitted_at or copy.quota_reserved_at
+    found = FindingDetail(
+        reason=detail.get("reason", ""),
+        check=detail.get("check", ""),
+        job=detail.get("job", ""),
+        ran=copy.bound_pods > 0,
+    )
+    return Finding(code, workload.uid, workload.key, cluster, copy.uid, since, found)
+
+
+# --- judging -----------------------------------------------------------------------------------------------------
+
+
+def _of_workload(
+    workload: HubWorkload, phase: Phase, seen: Attempt, views: Views, latched: datetime | None
+) -> Iterator[Finding]:
+    yield from (s.fault for s in seen.sightings.values() if s.fault is not None)
+    yield from _left_behind(workload)
+    yield from _not_latched(workload, phase, seen, views, latched)
+    yield from _lost(workload, phase, seen, views)
+    yield from _stuck(workload, phase, seen, views)
+    yield from _twice(workload, views)
+    yield from _hub_runs_it(workload, phase, views)
+
+
+def _left_behind(workload: HubWorkload) -> Iterator[Finding]:
+    """An eviction ended the attempt and the nomination is still there: it would send the next attempt to the old
+    cluster before anybody decides (kueue-contract section 3.3)."""
+    if workload.evicted_at is not None and workload.nominated:
+        detail = FindingDetail(names=tuple(workload.nominated))
+        yield Finding(FindingCode.LEFT_BEHIND, workload.uid, workload.key, since=workload.evicted_at, detail=detail)
+
+
+def _not_latched(
+    workload: HubWorkload, phase: Phase, seen: Attempt, views: Views, latched: datetime | None
+) -> Iterator[Finding]:
+    """A worker has admitted the copy and the hub does not take notice: the job may run where the hub knows nothing."""
+    if phase is not Phase.NOMINATED:
+        return
+    for name, sighting in seen.sightings.items():
+        copy, at = sighting.copy, sighting.copy.admitted_at
+        if at is None or sighting.gone_at is not None or copy.evicted_at is not None or not copy.active:
+            continue
+        waited_s = (views.now - at).total_seconds()
+        overtaken = latched is not None and (latched - at).total_seconds() > OVERTAKEN_S
+        if waited_s > LATCH_LIMIT_S or (overtaken and waited_s > OVERTAKEN_S):
+            detail = FindingDetail(ran=sighting.ran)
+            yield Finding(FindingCode.NOT_LATCHED, workload.uid, workload.key, name, copy.uid, at, detail)
+
+
+def _lost(workload: HubWorkload, phase: Phase, seen: Attempt, views: Views) -> Iterator[Finding]:
+    """The latched copy is gone without a word of its worker.
+
+    Where it looked complete, running it again may do its work twice, so that is told apart (FR-RAC-03).
+    """
+    placed = seen.placed
+    sighting = seen.sightings.get(placed) if placed is not None else None
+    if sighting is None or sighting.gone_at is None or sighting.fault is not None:
+        return
+    ended = phase is not Phase.PLACED
+    if not ended and (views.now - sighting.gone_at).total_seconds() < GONE_LIMIT_S:
+        return  # the hub's own watch may be a moment behind: it may show Finished next
+    if ended and workload.evicted_at is not None and sighting.gone_at > _soon_after(workload.evicted_at):
+        return  # the hub evicted first: MultiKueue took the copy away
+    code = FindingCode.OUTCOME_UNKNOWN if sighting.looked_complete else FindingCode.COPY_VANISHED
+    detail = FindingDetail(ran=sighting.ran, last_seen=sighting.seen_at)
+    yield Finding(code, workload.uid, workload.key, placed, sighting.copy.uid, sighting.gone_at, detail)
+
+
+def _soon_after(moment: datetime) -> datetime:
+    """API times are whole seconds, cut off."""
+    return moment + timedelta(seconds=1)
+
+
+def _stuck(workload: HubWorkload, phase: Phase, seen: Attempt, views: Views) -> Iterator[Finding]:
+    """The hub waits for pods of a copy that is nowhere any more: the job's status there was never brought up to date.
+
+    Seen on v0.19.2 whenever a copy or its job is deleted on the worker while pods run: the hub's job says active: 1
+    for ever, and Kueue keeps the quota as long as it does.
+    """
+    evicted_at = workload.evicted_at
+    if phase is not Phase.EVICTING or evicted_at is None or workload.quota_reserved_at is None:
+        return
+    if (views.now - evicted_at).total_seconds() <= STUCK_LIMIT_S:
+        return
+    for name in candidates_of(workload, views.hub):
+        view = views.connected(name)
+        if view is None or (workload.namespace, workload.name) in view.copies:
+            return
+    job = f"{workload.owner.kind} {workload.owner.name}" if workload.owner is not None else ""
+    detail = FindingDetail(job=job)
+    yield Finding(FindingCode.EVICTION_STUCK, workload.uid, workload.key, seen.placed, since=evicted_at, detail=detail)
+
+
+def _twice(workload: HubWorkload, views: Views) -> Iterator[Finding]:
+    """Running copies of one workload, summed over clusters, are at most one (FR-RAC-10). `cluster` is the newer."""
+    running: list[tuple[datetime, ClusterName, WorkerCopy]] = []
+    for name in candidates_of(workload, views.hub):
+        view = views.connected(name)
+        copy = view.copies.get((workload.namespace, workload.name)) if view is not None else None
+        if copy is not None and copy.ours and copy.bound_pods > 0 and not copy.finished:
+            running.append((copy.admitted_at or views.now, name, copy))
+    if len(running) > 1:
+        since, newer, copy = max(running, key=lambda entry: entry[:2])
+        detail = FindingDetail(names=tuple(sorted(name for _, name, _ in running)), ran=True)
+        code = FindingCode.TWO_COPIES_RUNNING
+        yield Finding(code, workload.uid, workload.key, newer, copy.uid, since, detail)
+
+
+def _hub_runs_it(workload: HubWorkload, phase: Phase, views: Views) -> Iterator[Finding]:
+    """A dispatched job has children on the hub: its own controller there does not obey managedBy (FR-RAC-11)."""
+    if phase is not Phase.PLACED or workload.owner is None or not workload.owner.uid:
+        return
+    own = workload.owner.uid
+    names = tuple(sorted(f"{o.kind} {o.name}" for o in views.hub.owners.values() if o.controller_uid == own))
+    if names:
+        detail = FindingDetail(names=names, job=f"{workload.owner.kind} {workload.owner.name}")
+        yield Finding(FindingCode.HUB_RUNS_IT, workload.uid, workload.key, workload.cluster_name, detail=detail)
+
+
+def _booked_as_finished(workload: HubWorkload, attempt: Attempt | None) -> Iterator[Finding]:
+    """Finished is success only with a reason of success: Kueue before 0.17.8 copies OutOfSync to the hub as it is."""
+    if workload.finished_reason == OUT_OF_SYNC:
+        placed = workload.cluster_name or (attempt.placed if attempt is not None else None)
+        detail = FindingDetail(reason=OUT_OF_SYNC)
+        code = FindingCode.COPY_OUT_OF_SYNC
+        yield Finding(code, workload.uid, workload.key, placed, since=workload.finished_at, detail=detail)
+
+
+# --- remembering -------------------------------------------------------------------------------------------------
+
+
+def _remember(workload: HubWorkload, phase: Phase, seen: Attempt) -> Attempt:
+    """A new attempt begins empty; while one is on its way or just over, everything seen of it is kept."""
+    if phase is Phase.NOMINATED:
+        kept = {name: s for name, s in seen.sightings.items() if name in workload.nominated}
+        return Attempt(None, kept)
+    if phase in _BETWEEN:
+        return Attempt()
+    return seen

@@ -1,0 +1,189 @@
+"""Choosing, recording and holding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from dispatcher.core.decide import decide, hold_of
+from dispatcher.core.decision import Fit, Outcome, Reason
+from dispatcher.core.holds import is_visible, live_holds
+from dispatcher.core.ids import ClusterName, QueueName
+from dispatcher.core.index import ViewIndex
+from dispatcher.core.snapshot import Snapshot
+from dispatcher.core.version import CODE_VERSION
+from dispatcher.core.workload import Declaration
+from tests.core_builders import (
+    FLAVOR,
+    NOW,
+    QUEUE,
+    USD,
+    blind,
+    compute,
+    copy,
+    decided,
+    hold,
+    nodes,
+    on,
+    pods,
+    policy,
+    queue,
+    quota,
+    reasons,
+    request,
+    res,
+    site,
+    snapshot,
+    worker,
+)
+
+CHEAP_CLOUD = policy(compute_prices=[compute("onprem", 3 * USD), compute("cloud", 2 * USD)])
+
+
+def test_the_cheapest_that_fits_is_chosen() -> None:
+    decision = decided(request(), worker(), worker("cloud"), rules=CHEAP_CLOUD)
+    assert (decision.outcome, decision.chosen) == (Outcome.NOMINATE, "cloud")
+    assert [c.cluster for c in decision.candidates] == ["cloud", "onprem"]
+
+
+def test_nothing_fits_means_wait_with_every_reason_recorded() -> None:
+    decision = decided(request("g", pods(9)), worker(), blind("cloud"))
+    assert (decision.outcome, decision.chosen) == (Outcome.WAIT, None)
+    assert reasons(decision, "cloud") == [Reason.BLIND]
+    assert reasons(decision, "onprem") == [Reason.NEVER_FITS, Reason.NEVER_FITS]
+
+
+def test_no_clusters_means_wait() -> None:
+    assert decide(request(), Snapshot(()), policy(), NOW).outcome is Outcome.WAIT
+
+
+def test_equal_costs_are_spread_by_a_stable_hash() -> None:
+    views = [worker(name) for name in ("onprem", "cloud")]
+    chosen = {name: decided(request(name), *views).chosen for name in (f"job-{i}" for i in range(40))}
+    assert set(chosen.values()) == {"onprem", "cloud"}
+    assert chosen == {name: decided(request(name), *reversed(views)).chosen for name in chosen}
+
+
+def test_the_record_is_complete() -> None:
+    decision = decided(request("g", job_kind="JobSet"), worker(), rules=CHEAP_CLOUD)
+    assert decision.key == "team/g"
+    assert (decision.job_kind, decision.attempt, decision.resource_version) == ("JobSet", 1, "7")
+    assert (decision.policy_digest, decision.code_version) == ("policy-1", CODE_VERSION)
+    assert decision.workload_class == "training"
+    assert decision.waiting_since == NOW - timedelta(minutes=4)
+    candidate = on(decision, "onprem")
+    assert candidate.observed_at == NOW - timedelta(seconds=2)
+    assert len(candidate.view_digest) == len(decision.snapshot_digest) == len(decision.request_digest) == 16
+
+
+def test_the_id_is_the_content() -> None:
+    first = decided(request(), worker(), worker("cloud"))
+    assert decided(request(), worker("cloud"), worker()).id == first.id
+    others = [
+        decided(request(resource_version="8"), worker(), worker("cloud")),
+        decided(request(), worker(generation=2), worker("cloud")),
+        decided(request(), worker(), worker("cloud"), rules=CHEAP_CLOUD),
+        decided(request(), worker(), worker("cloud"), holds=[hold(gpu=1)]),
+        decide(request(), snapshot(worker(), worker("cloud")), policy(), NOW + timedelta(seconds=1)),
+    ]
+    assert first.id not in {other.id for other in others}
+    assert len({other.id for other in others}) == len(others)
+
+
+def test_a_shared_index_changes_no_byte() -> None:
+    views, shared = [worker(), worker("cloud")], ViewIndex()
+    holds = [hold("first", count=1)]
+    for wanted in (request("a"), request("b", pods(2)), request("a")):
+        for promised in ([], holds, [*holds, hold("second", "cloud")], []):
+            seen = snapshot(*views, holds=promised)
+            assert repr(decide(wanted, seen, policy(), NOW, shared)) == repr(decide(wanted, seen, policy(), NOW))
+
+
+def test_a_request_without_class_takes_its_queues_or_is_refused() -> None:
+    plain = request(declared=Declaration())
+    assert decided(plain, worker()).workload_class == "training"
+    with pytest.raises(ValueError, match="no workload class"):
+        decided(replace(plain, hub_queue=QueueName("other")), worker())
+
+
+# --- holds -------------------------------------------------------------------------------------------------------
+
+
+def test_a_nomination_promises_what_it_places() -> None:
+    wanted = request("g", pods(2))
+    decision = decided(wanted, worker())
+    promised = hold_of(decision, wanted, policy(), NOW)
+    assert promised is not None
+    assert (promised.cluster, promised.queue, promised.decision) == ("onprem", QUEUE, decision.id)
+    assert promised.usage == (("main", 2, res(8), FLAVOR),)
+    assert promised.pod_sets == wanted.pod_sets
+    assert promised.expires_at == NOW + timedelta(seconds=300)
+
+
+def test_a_promise_lasts_as_long_as_the_class_is_patient() -> None:
+    rules = policy()
+    patient = replace(rules, classes={c: replace(plan, patience_s=900) for c, plan in rules.classes.items()})
+    promised = hold_of(decided(request(), worker()), request(), patient, NOW)
+    assert promised is not None
+    assert promised.expires_at == NOW + timedelta(seconds=900)
+
+
+def test_waiting_promises_nothing() -> None:
+    wanted = request("g", pods(9))
+    assert hold_of(decided(wanted, worker()), wanted, policy(), NOW) is None
+
+
+def test_fr_sco_01_two_gangs_in_one_second_never_get_the_same_gpus() -> None:
+    """a has 16 GPUs and b has 8: the first gang of 16 goes to a, the second is not nominated and says who holds it."""
+    rules = policy(sites=[site("x"), site("y")])
+    a, b = worker("x", nodes(2)), worker("y", nodes(1))
+    first, second = request("g1", pods(2)), request("g2", pods(2))
+    one = decided(first, a, b, rules=rules)
+    promised = hold_of(one, first, rules, NOW)
+    assert one.chosen == "x"
+    assert promised is not None
+    two = decide(second, snapshot(a, b).with_hold(promised), rules, NOW)
+    assert two.outcome is Outcome.WAIT
+    (rejection,) = on(two, "x").rejections
+    assert (rejection.reason, rejection.detail.holder) == (Reason.HELD, "team/g1")
+    assert on(two, "y").fit is Fit.NEVER
+
+
+def test_a_batch_in_one_second_fills_a_cluster_exactly() -> None:
+    view, promised = worker(node_views=nodes(4)), []
+    for number in range(6):
+        wanted = request(f"g{number}", pods(2, 4))
+        decision = decided(wanted, view, holds=promised)
+        made = hold_of(decision, wanted, policy(), NOW + timedelta(microseconds=number))
+        promised += [made] if made else []
+    assert len(promised) == 4
+
+
+def test_a_promise_ends_when_the_worker_shows_it_and_is_never_counted_twice() -> None:
+    """Quota for exactly two gangs: with the first visible as reserved the second still fits."""
+    made = hold("g1", count=2)
+    shown = worker(
+        node_views=nodes(4),
+        queues=[queue(quotas=quota(32, used=16))],
+        copies=[copy("g1", 8, count=2, bound=0)],
+    )
+    assert decided(request("g2", pods(2)), shown, holds=[made]).chosen == "onprem"
+    assert reasons(decided(request("g2", pods(3)), shown, holds=[made]), "onprem") == [Reason.QUOTA, Reason.NODES]
+
+
+def test_which_promises_still_count() -> None:
+    views = {ClusterName("onprem"): worker(copies=[copy("seen"), copy("waiting", reserved=False)])}
+    live, expired, shown = hold("waiting"), hold("late", expires_at=NOW), hold("seen")
+    other = hold("else", cluster="cloud")
+    assert live_holds([shown, other, expired, live, live], views, NOW) == (other, live)
+    foreign = worker(copies=[copy("seen", ours=False)])
+    assert not is_visible(shown, foreign)
+    assert is_visible(shown, worker(copies=[copy("seen", reserved=False, finished=True)]))
+    assert not is_visible(shown, None)
+
+
+def test_a_newer_promise_of_the_same_workload_replaces_the_older() -> None:
+    older, newer = hold("g"), hold("g", decision="d-2", made_at=NOW)
+    assert live_holds([newer, older], {}, NOW) == (newer,)
