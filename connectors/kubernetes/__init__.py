@@ -9,29 +9,69 @@ import os
 from pathlib import Path
 
 from connectors.kubernetes.client import ApiClient
-from connectors.kubernetes.credentials import FileSource, InClusterSource, NoSource, SecretSource, Source
+from connectors.kubernetes.credentials import FileSource, GetSecret, InClusterSource, NoSource, SecretSource, Source
 from connectors.kubernetes.feed import FeedSettings
 from connectors.kubernetes.hub import KubernetesHub
+from connectors.kubernetes.lease import NAMESPACE, KubernetesLease
 from connectors.kubernetes.watch import Observer, WatchSettings
 from connectors.kubernetes.worker import KubernetesWorker
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.policy import Credentials
 from dispatcher.core.ports import Clock
+from dispatcher.core.writing import WriteMode
 
-__all__ = ["KubernetesHub", "KubernetesWorker", "Observer", "connect_hub", "connect_worker", "feed_settings"]
+__all__ = [
+    "KubernetesHub",
+    "KubernetesLease",
+    "KubernetesWorker",
+    "Observer",
+    "connect_hub",
+    "connect_hub_client",
+    "connect_lease",
+    "connect_worker",
+    "feed_settings",
+    "source_of",
+]
 
 
 def connect_hub(
-    kubeconfig: Path | None, clock: Clock, *, silence_limit_s: float = 60.0, observer: Observer | None = None
+    kubeconfig: Path | None,
+    clock: Clock,
+    *,
+    silence_limit_s: float = 60.0,
+    observer: Observer | None = None,
+    write_mode: WriteMode | None = None,
 ) -> KubernetesHub:
-    """The hub, by a kubeconfig file, or (None) by the service account of the pod that we run in."""
+    """The hub, by a kubeconfig file, or (None) by the service account of the pod that we run in.
+
+    `write_mode` None = `check_ready` chooses the best that the hub allows.
+    """
+    client = connect_hub_client(kubeconfig, clock)
+    return KubernetesHub(client, clock, feed_settings(silence_limit_s), observer, write_mode)
+
+
+def connect_hub_client(kubeconfig: Path | None, clock: Clock) -> ApiClient:
+    """A bare client of the hub, as `connect_hub` has one: for who asks once and goes."""
     source: Source
     if kubeconfig is not None:
         source = FileSource(kubeconfig)
     else:
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "")
         source = InClusterSource(host, port)
-    return KubernetesHub(ApiClient("hub", source, clock), clock, feed_settings(silence_limit_s), observer)
+    return ApiClient("hub", source, clock)
+
+
+def connect_lease(kubeconfig: Path | None, clock: Clock, *, deadline_s: float) -> KubernetesLease:
+    """The Lease of the replicas, by a client of its own; in the namespace of the pod that we run in."""
+    found = os.environ.get("POD_NAMESPACE") or (_own_namespace() if kubeconfig is None else "")
+    return KubernetesLease(connect_hub_client(kubeconfig, clock), found or NAMESPACE, deadline_s=deadline_s)
+
+
+def _own_namespace() -> str:
+    try:
+        return Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace").read_text().strip()
+    except OSError:
+        return ""
 
 
 def connect_worker(
@@ -44,7 +84,7 @@ def connect_worker(
     observer: Observer | None = None,
 ) -> KubernetesWorker:
     """A worker, by the kubeconfig that its blueprint entry names: a Secret of the hub, or a file."""
-    client = ApiClient(str(name), _source(credentials, hub), clock)
+    client = ApiClient(str(name), source_of(credentials, hub.get_secret), clock)
     return KubernetesWorker(name, client, clock, feed_settings(silence_limit_s), observer)
 
 
@@ -60,11 +100,10 @@ def feed_settings(silence_limit_s: float) -> FeedSettings:
     )
 
 
-def _source(credentials: Credentials, hub: KubernetesHub) -> Source:
+def source_of(credentials: Credentials, get_secret: GetSecret) -> Source:
+    """Where a worker's access comes from: a Secret of the hub that `get_secret` reads, or a file."""
     if credentials.file is not None:
         return FileSource(Path(credentials.file))
     if credentials.secret_namespace and credentials.secret_name:
-        return SecretSource(
-            hub.get_secret, credentials.secret_namespace, credentials.secret_name, credentials.secret_key
-        )
+        return SecretSource(get_secret, credentials.secret_namespace, credentials.secret_name, credentials.secret_key)
     return NoSource("the blueprint names no credentials for this cluster: set credentials.secret or credentials.file")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -108,16 +108,16 @@ def _newer(version: int | None, last: int | None) -> bool:
 
 
 class Part(Generic[T]):
-    """A part of a view, built again only when one of the caches that it is made of has changed."""
+    """A part of a view, built again only when one of the revisions that it depends on has changed."""
 
-    def __init__(self, build: Callable[[], T], *sources: Cache[Any]) -> None:
+    def __init__(self, build: Callable[[], T], *revisions: Callable[[], int]) -> None:
         self._build = build
-        self._sources = sources
-        self._revisions: tuple[int, ...] | None = None
+        self._revisions = revisions
+        self._built_at: tuple[int, ...] = ()
         self._value: T | None = None
 
     def get(self) -> T:
-        revisions = tuple(cache.revision for cache in self._sources)
-        if self._value is None or revisions != self._revisions:
-            self._value, self._revisions = self._build(), revisions
+        revisions = tuple(revision() for revision in self._revisions)
+        if self._value is None or revisions != self._built_at:
+            self._value, self._built_at = self._build(), revisions
         return self._value

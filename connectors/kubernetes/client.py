@@ -37,6 +37,9 @@ MERGE_PATCH = "application/merge-patch+json"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 METADATA_ONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
+_BROKEN = (*NETWORK_ERRORS, RuntimeError)
+"""RuntimeError is how aiohttp says that a session, or the connection of an open answer, was closed by ourselves."""
+
 _ATTEMPTS = 3
 _LONGEST_WAIT_S = 5.0
 
@@ -91,6 +94,7 @@ class ApiClient:
         self._lock = asyncio.Lock()
         self._access: Access | None = None
         self._session: aiohttp.ClientSession | None = None
+        self._streams: list[aiohttp.ClientResponse] = []
         self._token: str | None = None
         self._token_read_s = float("-inf")
         self._reloaded_s = float("-inf")
@@ -126,9 +130,16 @@ class ApiClient:
         async with self._response(call, timeout, where) as response:
             try:
                 body = await response.read()
-            except NETWORK_ERRORS as error:
+            except _BROKEN as error:
                 raise faults.of_network(error, where) from None
         return _json_object(body, where)
+
+    async def headers(self, path: str) -> Mapping[str, str]:
+        """The headers of one answer, for what only they tell: the server's `Date`. Raises as `once`."""
+        where = f"{self.name}: GET {path}"
+        timeout = aiohttp.ClientTimeout(total=self._deadlines.call_s, sock_connect=self._deadlines.connect_s)
+        async with self._response(Call("GET", path), timeout, where) as response:
+            return dict(response.headers)
 
     async def page(self, path: str, params: Mapping[str, str], accept: str) -> Raw:
         """One page of a list, not repeated here: the informer comes round again by itself."""
@@ -141,10 +152,13 @@ class ApiClient:
         Raises (on entry) as `once`; while reading Transient when the connection breaks. A normal end just ends.
         """
         where = f"{self.name}: WATCH {path}"
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._deadlines.connect_s, sock_read=None)
         call = Call("GET", path, params, accept=accept)
-        async with self._response(call, timeout, where) as response:
-            yield _chunks(response, where)
+        async with self._response(call, watch_timeout(self._deadlines), where) as response:
+            self._streams.append(response)
+            try:
+                yield _chunks(response, where)
+            finally:
+                self._streams.remove(response)
 
     async def identity(self) -> str | None:
         """The UID of namespace kube-system, which is how a cluster is told from another; None if we may not see it."""
@@ -172,7 +186,7 @@ class ApiClient:
             if response.status >= 300:
                 try:
                     body = await response.content.read(1 << 16)
-                except NETWORK_ERRORS:
+                except _BROKEN:
                     body = b""
                 raise faults.of_status(response.status, where, body, response.headers)
             yield response
@@ -204,8 +218,7 @@ class ApiClient:
                     server_hostname=access.server_name,
                 )
             )
-        except (*NETWORK_ERRORS, RuntimeError) as error:
-            # RuntimeError: the session was closed by a change of credentials between two of our lines.
+        except _BROKEN as error:
             raise faults.of_network(error, where) from None
 
     # --- access ---
@@ -302,8 +315,17 @@ class ApiClient:
 
     async def _close_session(self) -> None:
         session, self._session = self._session, None
+        for response in self._streams:
+            # A closed session forgets its open answers: whoever reads one would wait for ever.
+            response.content.set_exception(aiohttp.ClientConnectionError("closed by us"))
         if session is not None:
             await session.close()
+
+
+def watch_timeout(deadlines: Deadlines) -> aiohttp.ClientTimeout:
+    """Only connecting has a deadline: a library's default total of five minutes would kill each watch (FR-WAT-05).
+    How long a watch may be silent is the informer's business, by the Clock."""
+    return aiohttp.ClientTimeout(total=None, connect=None, sock_connect=deadlines.connect_s, sock_read=None)
 
 
 def _pause_s(state: RetryCallState) -> float:
@@ -327,7 +349,7 @@ async def _chunks(response: aiohttp.ClientResponse, where: str) -> AsyncIterator
     try:
         async for chunk in response.content.iter_any():
             yield chunk
-    except NETWORK_ERRORS as error:
+    except _BROKEN as error:
         raise faults.of_network(error, where) from None
 
 

@@ -160,6 +160,7 @@ def owner_record(raw: Raw, kind: str) -> OwnerRecord:
         namespace=shared(meta, "namespace"),
         name=text(meta, "name"),
         keys=own_keys(meta),
+        controller_uid=next((text(o, "uid") for o in children(meta, "ownerReferences") if o.get("controller")), ""),
     )
     return OwnerRecord(found, components)
 
@@ -230,6 +231,7 @@ def worker_copy(raw: Raw) -> CopyRecord:
     """A Workload as a worker holds it: a copy of ours, or local work that uses the same queues."""
     meta, spec, status = child(raw, "metadata"), child(raw, "spec"), child(raw, "status")
     quota, evicted = condition(raw, "QuotaReserved"), condition(raw, "Evicted")
+    finished = condition(raw, "Finished")
     owner = _owner(raw, tuple(children(meta, "ownerReferences")))
     copy = WorkerCopy(
         uid=text(meta, "uid"),
@@ -244,8 +246,10 @@ def worker_copy(raw: Raw) -> CopyRecord:
         admitted_at=condition(raw, "Admitted").since,
         evicted_at=evicted.since,
         evicted_reason=sys.intern(evicted.reason) if evicted.holds else "",
-        finished=condition(raw, "Finished").holds,
+        finished=finished.holds,
+        finished_reason=sys.intern(finished.reason) if finished.holds else "",
         active=spec.get("active") is not False,
+        checks=tuple(_check(entry) for entry in children(status, "admissionChecks")),
         pod_sets=_assigned(spec, status),
         job_kind=owner.kind if owner is not None else "",
         job_name=sys.intern(owner.name) if owner is not None else "",

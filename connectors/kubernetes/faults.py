@@ -57,7 +57,7 @@ def of_network(error: Exception, where: str) -> EntrepotError:
         return Transient(f"{where}: no answer within the deadline")
     if isinstance(error, OSError) and error.strerror:
         return Transient(f"{where}: {error.strerror}")
-    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | ConnectionError):
+    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | ConnectionError | RuntimeError):
         return Transient(f"{where}: the connection broke")
     return Transient(f"{where}: {type(error).__name__}")
 

@@ -125,11 +125,14 @@ class Feed:
             return
         if error is None:
             get_logger().info("cluster_reachable", cluster=self.client.name)
-            for informer in self._informers:
-                informer.kick()
+            self._kick()
         else:
             get_logger().warning("cluster_unreachable", cluster=self.client.name, error=error)
         self._wake()
+
+    def _kick(self) -> None:
+        for informer in self._informers:
+            informer.kick()
 
     async def _credentials(self) -> None:
         while True:
@@ -139,5 +142,6 @@ class Feed:
             except EntrepotError as error:
                 self._said(str(error))
             if (self.client.problem, self.client.generation) != before:
+                self._kick()
                 self._wake()
             await self._clock.sleep(self.settings.credentials_s)

@@ -7,18 +7,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from connectors.kubernetes import decode, decode_queues, preflight
-from connectors.kubernetes.client import ApiClient
+from connectors.kubernetes.cache import Part
+from connectors.kubernetes.client import ApiClient, Call
 from connectors.kubernetes.events import EventWriter
 from connectors.kubernetes.faults import NotFound
 from connectors.kubernetes.feed import Feed, FeedSettings
-from connectors.kubernetes.fields import Raw, child, text
-from connectors.kubernetes.nomination import nomination_call
+from connectors.kubernetes.fields import Raw, child, children, text
+from connectors.kubernetes.nomination import nomination_call, read_call, replica_call, withdrawal_call
 from connectors.kubernetes.owners import OwnerWatch
 from connectors.kubernetes.watch import Informer, Kind, Observer, T
 from dispatcher.core.errors import Conflict, Refused, Transient
+from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.ports import Clock, Nomination, Notice, Wake
 from dispatcher.core.snapshot import HubView
 from dispatcher.core.workload import HubWorkload, OwnerMeta
+from dispatcher.core.writing import WriteMode
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
@@ -27,10 +30,18 @@ class KubernetesHub:
     """`HubPort` over a real apiserver."""
 
     def __init__(
-        self, client: ApiClient, clock: Clock, settings: FeedSettings | None = None, observer: Observer | None = None
+        self,
+        client: ApiClient,
+        clock: Clock,
+        settings: FeedSettings | None = None,
+        observer: Observer | None = None,
+        wanted: WriteMode | None = None,
     ) -> None:
         self._client = client
         self._clock = clock
+        self._wanted = wanted
+        self.write_mode = wanted or WriteMode.CLEARING_POLICY
+        """How nominations are written; `check_ready` finds out what this hub allows."""
         self._feed = Feed(client, clock, settings, observer)
         self._owners = OwnerWatch(self._feed, clock)
         self._workloads = self._informer("workloads", self._workload)
@@ -51,13 +62,17 @@ class KubernetesHub:
         self._events = EventWriter(client)
         self._identity: str | None = None
         self._identity_of = 0
+        self._owners_part = Part(self._owners.metas, self._owners.revision)
+        self._workloads_part = Part(
+            self._joined_workloads, lambda: self._workloads.cache.revision, self._owners.revision
+        )
         self._built: HubView | None = None
         self._built_at = -1
 
     # --- what is seen ---
 
     async def check_ready(self) -> None:
-        await preflight.check(self._client)
+        self.write_mode = await preflight.check(self._client, self._clock, self._wanted)
         await self._verify_identity()
 
     async def run(self, wake: Wake) -> None:
@@ -78,19 +93,22 @@ class KubernetesHub:
         )
 
     def _content(self) -> HubView:
-        workloads = {w.uid: w for w in self._workloads.cache.values()}
-        owners = self._owners.metas()
         return HubView(
             synced=False,
             observed_at=None,
-            workloads={uid: self._joined(workloads[uid], owners) for uid in sorted(workloads)},
-            owners=owners,
+            workloads=self._workloads_part.get(),
+            owners=self._owners_part.get(),
             checks={check.name: check for _, check in self._checks.cache.items()},
             configs={name: clusters for (_, name), clusters in self._configs.cache.items()},
             clusters={cluster.name: cluster for _, cluster in self._clusters.cache.items()},
             queues={queue.name: queue for _, queue in self._queues.cache.items()},
             local_queues=dict(self._local_queues.cache.items()),
         )
+
+    def _joined_workloads(self) -> dict[WorkloadUid, HubWorkload]:
+        owners = self._owners_part.get()
+        found = {w.uid: w for w in self._workloads.cache.values()}
+        return {uid: self._joined(found[uid], owners) for uid in sorted(found)}
 
     def _joined(self, workload: HubWorkload, owners: Mapping[str, OwnerMeta]) -> HubWorkload:
         """A Workload with what its owner's object adds.
@@ -123,7 +141,19 @@ class KubernetesHub:
 
     async def nominate(self, nomination: Nomination) -> str:
         """See `HubPort.nominate`. The reply is taken into the view, so that the next cycle sees its own write."""
-        call = nomination_call(nomination)
+        plain = nomination_call(nomination)
+        if self.write_mode is not WriteMode.FULL_REPLICA:
+            return await self._write(nomination, plain)
+        items = tuple(children(await self._client.once(read_call(nomination)), "items"))
+        if not items:
+            raise Conflict(f"{nomination.namespace}/{nomination.name} is gone")
+        return await self._write(nomination, replica_call(nomination, items[0]))
+
+    async def withdraw(self, nomination: Nomination) -> str:
+        """See `HubPort.withdraw`."""
+        return await self._write(nomination, withdrawal_call(nomination))
+
+    async def _write(self, nomination: Nomination, call: Call) -> str:
         await self._verify_identity()
         try:
             written = await self._client.once(call)

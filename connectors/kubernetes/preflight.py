@@ -1,7 +1,7 @@
 """Looks, before the daemon starts, whether this hub can be dispatched for, and says exactly what to change if not.
 
-The rule that matters most: without the admission policy that clears our nominations Kueue can never latch a cluster
-(kueue-contract section 3.2, FR-NOM-01), and jobs would run on workers while the hub believes that nothing happened.
+The rule that matters most: a nomination must be written in a way that Kueue can clear (write_modes.py, FR-NOM-01);
+otherwise jobs would run on workers while the hub believes that nothing happened.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from dataclasses import dataclass
 
 from connectors.kubernetes.client import ApiClient, Call
 from connectors.kubernetes.faults import NotFound
-from connectors.kubernetes.fields import Raw, child, children, text, texts
+from connectors.kubernetes.fields import child, children, text
+from connectors.kubernetes.write_modes import POLICY, binding_problem, detect, policy_problem
 from dispatcher.core.errors import Fatal, Refused
+from dispatcher.core.ports import Clock
+from dispatcher.core.writing import WriteMode
 
-POLICY = "clear-nominated-cluster-names"
+__all__ = ["NEEDED", "POLICY", "Permission", "binding_problem", "check", "policy_problem", "rbac_rules"]
+
 OLDEST_MINOR = 35
 _KUEUE = "kueue.x-k8s.io"
 _ADMISSION = "admissionregistration.k8s.io"
-_POLICY_FIX = (
-    "apply Kueue's config/components/map/manifests.yaml on the hub (release artifact workload-map.yaml, Helm value "
-    "enableMutatingAdmissionPolicy=true); it needs Kubernetes 1.36, or 1.35 with the manifest as "
-    "admissionregistration.k8s.io/v1beta1 and the feature gate MutatingAdmissionPolicy"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,8 @@ NEEDED = (
 """deploy/hub/rbac.yaml grants them. JobSets are not among them: a hub may have none, and readiness names them."""
 
 
-async def check(client: ApiClient) -> None:
-    """Everything, in the order in which a person would mend it.
+async def check(client: ApiClient, clock: Clock, wanted: WriteMode | None = None) -> WriteMode:
+    """Everything, in the order in which a person would mend it. Returns how nominations are to be written.
 
     Raises:
         Fatal: `fix` says what to change on the hub.
@@ -76,7 +75,7 @@ async def check(client: ApiClient) -> None:
         await _check_version(client)
         await _check_kueue(client)
         await _check_permissions(client)
-        await _check_policy(client)
+        return await detect(client, clock, wanted)
     except Refused as error:
         raise Fatal(f"the hub refuses us: {error}", "check the kubeconfig (or service account) of the hub") from error
 
@@ -145,66 +144,3 @@ def rbac_rules(permissions: Sequence[Permission]) -> str:
         for (group, resource, name), allowed in verbs.items()
     ]
     return "[" + ", ".join(rules) + "]"
-
-
-# --- the clearing policy -----------------------------------------------------------------------------------------
-
-
-async def _check_policy(client: ApiClient) -> None:
-    for version in ("v1", "v1beta1"):
-        base = f"/apis/admissionregistration.k8s.io/{version}"
-        try:
-            policy = await client.get(f"{base}/mutatingadmissionpolicies/{POLICY}")
-        except NotFound:
-            continue
-        bindings = await client.get(f"{base}/mutatingadmissionpolicybindings")
-        problem = policy_problem(policy) or binding_problem(bindings)
-        if problem is not None:
-            raise Fatal(problem, _POLICY_FIX)
-        return
-    raise Fatal(
-        f"MutatingAdmissionPolicy {POLICY} is not on the hub: Kueue could never clear a nomination", _POLICY_FIX
-    )
-
-
-def policy_problem(policy: Raw) -> str | None:
-    """Why a policy of the right name does not do its work; None when it does."""
-    spec = child(policy, "spec")
-    if not any(_covers(rule) for rule in children(child(spec, "matchConstraints"), "resourceRules")):
-        return f"MutatingAdmissionPolicy {POLICY} does not match UPDATE of workloads/status in {_KUEUE}/v1beta2"
-    patches = [
-        text(child(mutation, part), "expression")
-        for mutation in children(spec, "mutations")
-        for part in ("jsonPatch", "applyConfiguration")
-    ]
-    if not any("nominatedClusterNames" in patch for patch in patches):
-        return f"MutatingAdmissionPolicy {POLICY} does not change status.nominatedClusterNames"
-    return None
-
-
-def _covers(rule: Raw) -> bool:
-    def has(key: str, *any_of: str) -> bool:
-        return bool({"*", *any_of} & set(texts(rule, key)))
-
-    return (
-        has("apiGroups", _KUEUE)
-        and has("apiVersions", "v1beta2")
-        and has("operations", "UPDATE")
-        and has("resources", "workloads/status", "*/*", "workloads/*")
-    )
-
-
-def binding_problem(bindings: Raw) -> str | None:
-    """Why no binding puts the policy into force everywhere; None when one does."""
-    ours = [child(b, "spec") for b in children(bindings, "items") if text(child(b, "spec"), "policyName") == POLICY]
-    if not ours:
-        return f"MutatingAdmissionPolicy {POLICY} has no MutatingAdmissionPolicyBinding: it is not in force"
-    if all(_narrowed(spec) for spec in ours):
-        return f"every binding of MutatingAdmissionPolicy {POLICY} has matchResources: it is not in force everywhere"
-    return None
-
-
-def _narrowed(spec: Raw) -> bool:
-    """The API fills in empty selectors and a match policy; anything else keeps some Workloads out."""
-    match = child(spec, "matchResources")
-    return any(match.get(key) for key in match if key != "matchPolicy")

@@ -160,7 +160,7 @@ class Informer(Generic[T]):
             await self._list()
         else:
             self._count("resumed")
-        await _guarded(self._watch(), self._guard())
+        await guarded(self._watch(), self._guard())
 
     # --- list ---
 
@@ -367,7 +367,7 @@ def _key(meta: Raw) -> Key:
     return (text(meta, "namespace"), text(meta, "name"))
 
 
-async def _guarded(work: Coroutine[Any, Any, None], guard: Coroutine[Any, Any, None]) -> None:
+async def guarded(work: Coroutine[Any, Any, None], guard: Coroutine[Any, Any, None]) -> None:
     """Run `work` to its end unless `guard` raises first. One exception comes out, not a group."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -375,4 +375,8 @@ async def _guarded(work: Coroutine[Any, Any, None], guard: Coroutine[Any, Any, N
             await work
             watchman.cancel()
     except BaseExceptionGroup as errors:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # Before Python 3.13 a group that is ending by an error of its own forgets a cancellation that comes then.
+            raise asyncio.CancelledError from None
         raise errors.exceptions[0] from None

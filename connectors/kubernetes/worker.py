@@ -46,13 +46,13 @@ class KubernetesWorker:
         )
         self._nodes_part = Part(
             lambda: decode_nodes.with_pods(self._nodes.cache.values(), self._pods.cache.values()),
-            self._nodes.cache,
-            self._pods.cache,
+            lambda: self._nodes.cache.revision,
+            lambda: self._pods.cache.revision,
         )
         self._copies_part = Part(
             lambda: decode_nodes.with_bound_pods(self._copies.cache.values(), self._pods.cache.values()),
-            self._copies.cache,
-            self._pods.cache,
+            lambda: self._copies.cache.revision,
+            lambda: self._pods.cache.revision,
         )
         self._built: WorkerView | None = None
         self._built_at = -1
