@@ -259,7 +259,9 @@ def priority_classes() -> list[Manifest]:
     return [priority_class("low", 10), priority_class("normal", 100), priority_class("high", 1000)]
 
 
-def hub_objects(*clusters: str, gpus: object = 1000, extra_checks: Sequence[Manifest] = (), **spec: Any) -> list[Manifest]:
+def hub_objects(
+    *clusters: str, gpus: object = 1000, extra_checks: Sequence[Manifest] = (), **spec: Any
+) -> list[Manifest]:
     """What a small hub needs: the workers' names, a queue with the MultiKueue check and ample quota."""
     names = ["fleet", *(check["metadata"]["name"] for check in extra_checks)]
     lines = [quota(GPU, gpus), quota("cpu", 100_000), quota("memory", "1Pi")]
@@ -287,6 +289,8 @@ def fleet(
 ) -> EmbeddedFleet:
     """A connected embedded fleet on a clock that stands still: by default two workers of one node with eight H100s."""
     members = workers if workers is not None else {"alpha": worker(), "beta": worker()}
-    made = EmbeddedFleet(hub if hub is not None else hub_objects(*members), members, clock or ManualClock(START), options)
+    made = EmbeddedFleet(
+        hub if hub is not None else hub_objects(*members), members, clock or ManualClock(START), options
+    )
     made.connect()
     return made

@@ -46,7 +46,7 @@ class EmbeddedFleet:
     """A hub and its workers. All methods act at the clock's now; what follows from them happens as time passes.
 
     `hub` and `workers` are the ports. Until their `run` is started (or `connect` is called) they see nothing, as a
-    connector that has not listed yet.
+    connector that has not listed yet. `hub_cluster` and `worker_clusters` are what the ports look at: the truth.
     """
 
     def __init__(
@@ -59,25 +59,27 @@ class EmbeddedFleet:
         chosen = options or Options()
         self.clock = clock
         self.world = World(clock.now())
-        self._hub = Hub(self.world, hub_objects, chosen.clearing_policy)
-        self._workers = {
+        self.hub_cluster = Hub(self.world, hub_objects, chosen.clearing_policy)
+        self.worker_clusters = {
             ClusterName(name): _worker(ClusterName(name), self.world, spec) for name, spec in sorted(workers.items())
         }
-        self._multikueue = MultiKueue(self.world, self._hub, self._workers, chosen.multikueue)
+        self._multikueue = MultiKueue(self.world, self.hub_cluster, self.worker_clusters, chosen.multikueue)
         self._driver = Driver(self.world, clock)
-        self._generations = dict.fromkeys(self._workers, 1)
-        hub_projection = HubProjection(self._hub, self._multikueue)
-        self.hub = EmbeddedHub(self._hub, self._driver, Feed(self.world, hub_projection.revision, hub_projection.view))
+        self._generations = dict.fromkeys(self.worker_clusters, 1)
+        hub_projection = HubProjection(self.hub_cluster, self._multikueue)
+        self.hub = EmbeddedHub(
+            self.hub_cluster, self._driver, Feed(self.world, hub_projection.revision, hub_projection.view)
+        )
         self.workers: dict[ClusterName, EmbeddedWorker] = {
-            name: EmbeddedWorker(name, self._driver, self._worker_feed(name)) for name in self._workers
+            name: EmbeddedWorker(name, self._driver, self._worker_feed(name)) for name in self.worker_clusters
         }
 
     def _worker_feed(self, name: ClusterName) -> Feed[WorkerView]:
-        projection = WorkerProjection(self._workers[name])
+        projection = WorkerProjection(self.worker_clusters[name])
         return Feed(
             self.world,
-            lambda: (self._generations[name], projection.revision()),
-            lambda now: projection.view(now, self._generations[name]),
+            lambda: self._generations[name] + sum(projection.revision()),
+            lambda now: projection.view(now, self._generations[name] + sum(projection.revision())),
         )
 
     # --- time and sight ------------------------------------------------------------------------------------------
@@ -95,11 +97,11 @@ class EmbeddedFleet:
     @property
     def events(self) -> tuple[Event, ...]:
         """The Events on hub Workloads, in order of their first appearance."""
-        return tuple(self._hub.log.events)
+        return tuple(self.hub_cluster.log.events)
 
     @property
     def deleted_workloads(self) -> int:
-        return self._hub.log.deleted
+        return self.hub_cluster.log.deleted
 
     @property
     def refused_latches(self) -> int:
@@ -123,25 +125,25 @@ class EmbeddedFleet:
         self.advance()
         spec = job_of(manifest)
         if cluster is None:
-            self._hub.submit(spec)
+            self.hub_cluster.submit(spec)
         else:
-            self._workers[ClusterName(cluster)].submit(spec)
+            self.worker_clusters[ClusterName(cluster)].submit(spec)
 
     def create_workload(self, workload: HubWorkload) -> WorkloadUid:
         """Create a bare Workload on the hub, with no job behind it."""
         self.advance()
-        return self._hub.create_workload(workload)
+        return self.hub_cluster.create_workload(workload)
 
     def delete(self, kind: str, namespace: str, name: str) -> None:
         """Delete a job on the hub. Raises Refused when it is not there."""
         self.advance()
-        self._hub.delete_job(kind, namespace, name)
+        self.hub_cluster.delete_job(kind, namespace, name)
 
     def apply(self, manifest: Manifest, cluster: str | None = None) -> None:
         """Create or replace a Kueue object or a Namespace, as `kubectl apply` would; a Node joins. None = the hub."""
         self.advance()
         if manifest.get("kind") == "Node" and cluster is not None:
-            self._workers[ClusterName(cluster)].pool.add(NodeSpec.of(manifest))
+            self.worker_clusters[ClusterName(cluster)].pool.add(NodeSpec.of(manifest))
             return
         place = self._place(cluster)
         place.inventory.apply(manifest)
@@ -155,7 +157,7 @@ class EmbeddedFleet:
         self._inventory_changed(place)
 
     def _place(self, cluster: str | None) -> Hub | Worker:
-        return self._hub if cluster is None else self._workers[ClusterName(cluster)]
+        return self.hub_cluster if cluster is None else self.worker_clusters[ClusterName(cluster)]
 
     def _inventory_changed(self, place: Hub | Worker) -> None:
         place.revision += 1
@@ -175,27 +177,27 @@ class EmbeddedFleet:
         """Write one entry of a hub Workload's admission checks: a budget's answer, or Retry, the move's primitive."""
         self.advance()
         found = self._workload(workload)
-        self._hub.kueue.set_check(found, CheckState(check, state, message), requeue_after_s)
+        self.hub_cluster.kueue.set_check(found, CheckState(check, state, message), requeue_after_s)
 
     def set_check_active(self, check: str, active: bool) -> None:
         """Let the controller of a hub AdmissionCheck serve it, or be gone."""
         self.advance()
-        (self._hub.active_checks.add if active else self._hub.active_checks.discard)(check)
-        (self._hub.inactive_checks.discard if active else self._hub.inactive_checks.add)(check)
-        self._hub.revision += 1
-        self._hub.kueue.checks_changed()
+        (self.hub_cluster.active_checks.add if active else self.hub_cluster.active_checks.discard)(check)
+        (self.hub_cluster.inactive_checks.discard if active else self.hub_cluster.inactive_checks.add)(check)
+        self.hub_cluster.revision += 1
+        self.hub_cluster.kueue.checks_changed()
 
     def set_active(self, workload: WorkloadUid, active: bool) -> None:
         """Edit spec.active of a hub Workload."""
         self.advance()
         found = self._workload(workload)
         if active:
-            self._hub.kueue.activate(found)
+            self.hub_cluster.kueue.activate(found)
         else:
-            self._hub.kueue.deactivate(found)
+            self.hub_cluster.kueue.deactivate(found)
 
     def _workload(self, uid: WorkloadUid) -> Workload:
-        found = self._hub.workloads.get(uid)
+        found = self.hub_cluster.workloads.get(uid)
         if found is None:
             raise Refused(f"workload {uid} not found")
         return found
@@ -205,27 +207,34 @@ class EmbeddedFleet:
     def evict(self, cluster: str, namespace: str, name: str, reason: str = "Preempted") -> None:
         """The worker's Kueue evicts a Workload. Raises Refused when it is not there."""
         self.advance()
-        worker = self._workers[ClusterName(cluster)]
-        copy = worker.copies.get((namespace, name))
+        self.worker_clusters[ClusterName(cluster)].kueue.evict(self._copy(cluster, namespace, name), reason)
+
+    def delete_copy(self, cluster: str, namespace: str, name: str) -> None:
+        """Somebody deletes a Workload, and its job with it, on the worker. Raises Refused when it is not there."""
+        self.advance()
+        self.worker_clusters[ClusterName(cluster)].delete(self._copy(cluster, namespace, name))
+
+    def _copy(self, cluster: str, namespace: str, name: str) -> Workload:
+        copy = self.worker_clusters[ClusterName(cluster)].copies.get((namespace, name))
         if copy is None:
             raise Refused(f"{cluster}: workload {namespace}/{name} not found")
-        worker.kueue.evict(copy, reason)
+        return copy
 
     def cordon(self, cluster: str, node: str, cordoned: bool = True) -> None:
         self.advance()
-        self._workers[ClusterName(cluster)].pool.cordon(node, cordoned)
+        self.worker_clusters[ClusterName(cluster)].pool.cordon(node, cordoned)
 
     def set_node_ready(self, cluster: str, node: str, ready: bool) -> None:
         self.advance()
-        self._workers[ClusterName(cluster)].pool.set_ready(node, ready)
+        self.worker_clusters[ClusterName(cluster)].pool.set_ready(node, ready)
 
     def add_node(self, cluster: str, node: NodeSpec) -> None:
         self.advance()
-        self._workers[ClusterName(cluster)].pool.add(node)
+        self.worker_clusters[ClusterName(cluster)].pool.add(node)
 
     def remove_node(self, cluster: str, node: str) -> None:
         self.advance()
-        self._workers[ClusterName(cluster)].pool.remove(node)
+        self.worker_clusters[ClusterName(cluster)].pool.remove(node)
 
     def switch_off(self, cluster: str, reason: str = "BadKubeConfig") -> None:
         """The MultiKueueCluster is no longer Active, though the worker itself is well."""
@@ -260,7 +269,7 @@ class EmbeddedFleet:
         if place == "hub":
             self.hub.link_up = False
         else:
-            self._workers[ClusterName(place)].link_up = False
+            self.worker_clusters[ClusterName(place)].link_up = False
             self._multikueue.link_lost(ClusterName(place))
 
     def mend_link(self, place: str) -> None:
@@ -269,7 +278,7 @@ class EmbeddedFleet:
         if place == "hub":
             self.hub.link_up = True
         else:
-            self._workers[ClusterName(place)].link_up = True
+            self.worker_clusters[ClusterName(place)].link_up = True
             self._generations[ClusterName(place)] += 1
             self._multikueue.link_back(ClusterName(place))
         self.world.after(RELIST_S, self._feed(place).speak)

@@ -17,8 +17,8 @@ from dispatcher.core.ports import Nomination, Notice
 from dispatcher.core.snapshot import MULTIKUEUE_CONTROLLER
 from dispatcher.core.workload import CheckState, HubWorkload, OwnerMeta
 
-MAX_NOMINATED = 20
 MAX_NAME = 256
+"""Longest name that the API takes in nominatedClusterNames; how many it takes is checked by the port."""
 JobKey = tuple[str, str, str]
 """(kind, namespace, name) of a job object."""
 
@@ -181,8 +181,8 @@ class Hub:
             raise Conflict(f"workload {nomination.namespace}/{nomination.name} not found")
         if nomination.resource_version != str(workload.resource_version):
             raise Conflict(f"workload {nomination.name}: the object has been modified")
-        if len(nomination.clusters) > MAX_NOMINATED or any(len(name) > MAX_NAME for name in nomination.clusters):
-            raise Conflict(f"workload {nomination.name}: at most {MAX_NOMINATED} names of {MAX_NAME} characters")
+        if any(len(name) > MAX_NAME for name in nomination.clusters):
+            raise Conflict(f"workload {nomination.name}: a cluster name has at most {MAX_NAME} characters")
         if workload.cluster_name is not None and nomination.clusters:
             raise Conflict("clusterName and nominatedClusterNames are mutually exclusive")
         if workload.nominated != nomination.clusters:

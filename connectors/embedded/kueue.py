@@ -148,6 +148,8 @@ class Kueue:
         """Begin an eviction (kueue-contract section 6). Quota, if it has any, stays reserved until `release`."""
         if workload.finished or workload.evicted_at is not None:
             return
+        if workload.assignment is None and reason != "AdmissionCheck":
+            return
         workload.evicted_at, workload.evicted_reason = self._world.stamp(), reason
         workload.cluster_name = None
         if self.clears_nominations:

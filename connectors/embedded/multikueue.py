@@ -26,6 +26,7 @@ RECONNECT_S = 1.0
 BACKOFF_BASE_S = 0.005
 BACKOFF_CAP_S = 1000.0
 ADAPTERS = ("Job", "JobSet")
+OUT_OF_SYNC = "OutOfSync"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,6 @@ class MultiKueue:
             return
         check = self._hub.multikueue_check(workload)
         if check is None or check.state == REJECTED:
-            self._remove_copies(uid, self._reach(tuple(self._workers)))
             return
         if workload.job is None or workload.job.kind not in ADAPTERS:
             self._hub.reject(workload, check, "No multikueue adapter found")
@@ -184,38 +184,75 @@ class MultiKueue:
             self._remove_copies(uid, reach)
             return
         copies = {worker.name: worker.copies_by_hub[uid] for worker in reach if uid in worker.copies_by_hub}
-        if self._follow_end(workload, check, copies) or self._follow_winner(workload, check, copies):
+        if self._follow_end(workload, check, copies):
+            return
+        copies = self._drop_drifted(copies)
+        if self._follow_winner(workload, check, copies):
             return
         self._synchronize(workload, check, listed, reach)
 
     def _follow_end(self, workload: Workload, check: CheckState, copies: Mapping[ClusterName, Workload]) -> bool:
         """Steps 3 and 4: a copy that has finished, an eviction on the worker, an eviction on the hub."""
-        for name in sorted(copies):
-            if copies[name].finished:
-                self._hub.finish(workload, copies[name].finished_reason)
-                return True
+        ended = {name: copy.finished_at for name, copy in copies.items() if copy.finished_at is not None}
+        if ended:
+            first = min(ended, key=lambda name: (ended[name], name))
+            self._follow_finish(workload, check, copies[first].finished_reason)
+            return True
         if workload.evicted_at is not None:
             self._stop_remotes(workload, copies)
             return True
         lost = next((n for n in sorted(copies) if copies[n].evicted_at is not None), None)
-        if lost is not None and check.state == READY and lost == workload.cluster_name:
+        if lost is not None and check.state == READY:
             text = f"Workload evicted on worker cluster: {copies[lost].evicted_reason}"
             self._hub.kueue.set_check(workload, replace(check, state=RETRY, message=text))
             return True
         return False
 
-    def _stop_remotes(self, workload: Workload, copies: Mapping[ClusterName, Workload]) -> None:
-        """The hub evicts while a remote runs: the quota goes when no remote pod is left (section 6)."""
-        running = [name for name in sorted(copies) if self._workers[name].active_pods(copies[name]) > 0]
-        for name in running:
-            if copies[name].active:
+    def _follow_finish(self, workload: Workload, check: CheckState, reason: str) -> None:
+        """A copy out of sync with its job never ran: it is tried again, once the hub had latched it (section 5.3)."""
+        if reason != OUT_OF_SYNC:
+            self._hub.finish(workload, reason)
+        elif check.state == READY:
+            self._retry(workload, check, "Remote workload is out of sync with its user job")
+
+    def _drop_drifted(self, copies: Mapping[ClusterName, Workload]) -> dict[ClusterName, Workload]:
+        """A copy that its worker has deactivated differs from the hub's spec: it is deleted, and made anew (5.5)."""
+        kept = dict(copies)
+        for name in sorted(copies):
+            if not copies[name].active:
                 self._call(self._workers[name])
-                self._workers[name].kueue.deactivate(copies[name], "EvictedOnManagerCluster")
-        if not running:
+                self._workers[name].delete(kept.pop(name))
+        return kept
+
+    def _stop_remotes(self, workload: Workload, copies: Mapping[ClusterName, Workload]) -> None:
+        """The hub evicts while a remote runs (section 6): the quota goes when the hub's job is no longer active.
+
+        The job's status is only ever copied from the remote one. So while the worker cannot be reached, or when
+        somebody deleted the copy there, a job that was seen active stays so, and the eviction does not end.
+        """
+        for name in sorted(copies):
+            worker, copy = self._workers[name], copies[name]
+            if copy.admitted and copy.active:
+                self._call(worker)
+                worker.kueue.deactivate(copy, "EvictedOnManagerCluster")
+            else:
+                self._copy_status(workload, worker, copy)
+        if workload.job_active == 0:
             self._hub.kueue.release(workload)
 
+    def _copy_status(self, workload: Workload, worker: Worker, copy: Workload) -> None:
+        """Copy the remote job's status, unless it runs while the hub's own job object is suspended."""
+        if workload.admitted or not worker.job_runs(copy):
+            workload.job_active = worker.active_pods(copy)
+
     def _follow_winner(self, workload: Workload, check: CheckState, copies: Mapping[ClusterName, Workload]) -> bool:
-        """Step 6: the first admitted copy wins; a winner that cannot be seen any more is waited for, then given up."""
+        """Step 6: the first admitted copy wins; a winner that cannot be seen any more is waited for, then given up.
+
+        "First" is the oldest admission over all copies, nominated or not, whatever clusterName says: a worker that
+        comes back with an older copy takes the work from the one that was latched since, and no latch can follow.
+        """
+        if check.state == RETRY:
+            return True  # the eviction that Retry asks for is on its way: no latch may undo it
         admitted = {name: copy for name, copy in copies.items() if copy.admitted and copy.active}
         if admitted:
             name = min(admitted, key=lambda n: (admitted[n].admitted_at, n != workload.cluster_name, n))
@@ -247,6 +284,7 @@ class MultiKueue:
         if not worker.has_job(copies[winner]):
             self._call(worker)
             worker.create_job(copies[winner])
+        self._copy_status(workload, worker, copies[winner])
         if workload.cluster_name == winner and check.state == READY:
             return
         ready = replace(check, state=READY, message=f'The workload was admitted on "{winner}"')
@@ -264,7 +302,7 @@ class MultiKueue:
         self, workload: Workload, check: CheckState, listed: tuple[ClusterName, ...], reach: list[Worker]
     ) -> None:
         """Step 8: a copy on each nominated cluster and nowhere else, once all other checks are Ready."""
-        if check.state != PENDING:
+        if check.state != PENDING or workload.cluster_name is not None:
             return
         others = [other for other in workload.checks.values() if other.name != check.name]
         if any(other.state != READY for other in others):

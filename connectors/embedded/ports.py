@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from connectors.embedded.faults import Feed, WriteFaults
 from connectors.embedded.hub import Hub
 from connectors.embedded.world import World
+from connectors.kubernetes.nomination import nomination_call
 from dispatcher.core.errors import Fatal, Transient
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.ports import Clock, Nomination, Notice, Wake
 from dispatcher.core.snapshot import HubView, WorkerView
+from dispatcher.core.writing import POLICY_FIX
 
 SHORTEST_STEP_S = 0.02
 LONGEST_STEP_S = 0.25
 """Bounds, in world time, of the steps in which a running port moves the world on: it must notice new events, and its
 view must not look silent when nothing happens."""
-POLICY_FIX = (
-    "install Kueue's config/components/map/manifests.yaml on the hub (policy clear-nominated-cluster-names, "
-    "Kubernetes 1.36), or enable the feature gate WorkloadRequestUseMergePatch"
-)
 
 
 class Driver:
@@ -80,7 +79,15 @@ class EmbeddedHub:
         return self.feed.view(HubView(synced=False, observed_at=None))
 
     async def nominate(self, nomination: Nomination) -> str:
+        """As HubPort; what the real connector would not even send is Refused here by the same rule."""
+        nomination_call(nomination)
+        return await self._write(nomination)
+
+    async def withdraw(self, nomination: Nomination) -> str:
         """As HubPort."""
+        return await self._write(replace(nomination, clusters=()))
+
+    async def _write(self, nomination: Nomination) -> str:
         await asyncio.sleep(0)
         self._driver.catch_up()
         self._require_link()

@@ -99,12 +99,14 @@ class WorkerProjection:
             observed_at=observed_at,
             generation=generation,
             namespaces=tuple(sorted(inventory.namespaces)),
-            local_queues=MappingProxyType(self._local_queues),
-            queues=MappingProxyType(self._queues),
+            # Plain dicts, as the real connector makes them: a view is digested by its repr, and must come back from
+            # a record with the same one.
+            local_queues=self._local_queues,
+            queues=self._queues,
             cohorts=dict(sorted(inventory.cohorts.items())),
             flavors=dict(sorted(inventory.flavors.items())),
             nodes=tuple(self._nodes.values()),
-            copies=MappingProxyType({key: self._copies[key] for key in self._keys}),
+            copies={key: self._copies[key] for key in self._keys},
         )
 
     def _refresh(self) -> None:
@@ -168,7 +170,9 @@ def worker_copy(workload: Workload, bound_pods: int) -> WorkerCopy:
         evicted_at=workload.evicted_at,
         evicted_reason=workload.evicted_reason,
         finished=workload.finished,
+        finished_reason=workload.finished_reason,
         active=workload.active,
+        checks=tuple(workload.checks[name] for name in sorted(workload.checks)),
         pod_sets=_assigned(workload),
         bound_pods=bound_pods,
     )

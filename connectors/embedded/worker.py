@@ -65,11 +65,15 @@ class Worker:
         self.world.after(RECONCILE_S, lambda: self._start(workload))
 
     def evicted(self, workload: Workload) -> None:
+        """The job is suspended; a moment after its last pod has gone Kueue gives the quota back."""
         run = self._run_of.get(workload.uid)
         if run is None or run.finished is not None:
-            self.world.after(RECONCILE_S, lambda: self.kueue.release(workload))
+            self._release_soon(workload)
         else:
-            run.stop(lambda: self.kueue.release(workload))
+            run.stop(lambda: self._release_soon(workload))
+
+    def _release_soon(self, workload: Workload) -> None:
+        self.world.after(RECONCILE_S, lambda: self.kueue.release(workload))
 
     def check_active(self, name: str) -> bool:
         check = self.inventory.checks.get(name)
@@ -167,6 +171,11 @@ class Worker:
         """Pods of a Workload's job that are on nodes."""
         run = self._run_of.get(workload.uid)
         return 0 if run is None else run.bound_pods
+
+    def job_runs(self, workload: Workload) -> bool:
+        """Whether a Workload's job is not suspended and not over."""
+        run = self._run_of.get(workload.uid)
+        return run is not None and run.running
 
     def has_job(self, workload: Workload) -> bool:
         return workload.uid in self._run_of
