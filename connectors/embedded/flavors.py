@@ -87,7 +87,6 @@ class _Offer:
 def _pick(
     pod_set: PodSet, group: ResourceGroup, wanted: Mapping[str, int], offer: _Offer
 ) -> tuple[FlavorName | None, Mode, str]:
-    keys = {key for name in group.flavors if name in offer.flavors for key, _ in offer.flavors[name].labels}
     fallback: FlavorName | None = None
     reasons: list[str] = []
     for name in group.flavors:
@@ -98,7 +97,7 @@ def _pick(
         if not tolerates((*pod_set.tolerations, *flavor_tolerations(flavor)), flavor.taints):
             reasons.append(f"untolerated taint in flavor {name}")
             continue
-        if not flavor_matches(dict(flavor.labels), keys, pod_set.selector, pod_set.terms):
+        if not flavor_matches(dict(flavor.labels), pod_set.selector, pod_set.terms):
             reasons.append(f"flavor {name} doesn't match node affinity")
             continue
         mode, why = _fits(name, wanted, offer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 
 from dispatcher.core.snapshot import Taint
 from dispatcher.core.workload import Requirement, Toleration
@@ -61,18 +61,17 @@ def node_matches(
 
 def flavor_matches(
     labels: Mapping[str, str],
-    keys: Set[str],
     selector: tuple[Requirement, ...],
     terms: tuple[tuple[Requirement, ...], ...],
 ) -> bool:
-    """Kueue's rule for a flavor: as `node_matches`, but only keys that occur in the flavors of the group count.
+    """Kueue's rule for a flavor (v0.19): as `node_matches`, but only keys that the flavor itself has count.
 
     A term that is left with no expression matches every flavor, and terms are alternatives: then only the selector
     decides (kueue-contract section 12, "Flavor").
     """
-    if not all(satisfies(labels, r) for r in selector if r.key in keys):
+    if not all(satisfies(labels, r) for r in selector if r.key in labels):
         return False
-    reduced = [tuple(r for r in term if r.key in keys) for term in terms]
+    reduced = [tuple(r for r in term if r.key in labels) for term in terms]
     if not reduced or not all(reduced):
         return True
     return any(all(satisfies(labels, r) for r in term) for term in reduced)

@@ -28,8 +28,8 @@ class Workload:
 
     Times are whole seconds, as the API writes them; None = the condition is not True. `queue` is the ClusterQueue that
     its LocalQueue leads to, `cluster_queue` the one that has reserved quota for it. `hub_uid` is set on copies that
-    MultiKueue made (the origin label). `job_active` is, on the hub, status.active of its job as MultiKueue last copied it
-    from the remote one. `seq` is the order of creation, which breaks ties of priority and time.
+    MultiKueue made (the origin label). `job_active` is, on the hub, status.active of its job as MultiKueue copied it
+    last from the remote one. `seq` is the order of creation, which breaks ties of priority and time.
     """
 
     base: HubWorkload

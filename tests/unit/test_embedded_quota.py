@@ -121,11 +121,17 @@ FLAVOR_CASES = {
         "spot",
     ),
     "an untolerated taint leaves nothing": ({}, 5, Mode.NO_FIT, None),
-    "a selector on a label of one flavor takes that one": (
+    "a selector on a label that only another flavor has does not count against the first": (
         {"nodeSelector": {"tier": "spot"}, "tolerations": [TOLERATION]},
         1,
         Mode.FIT,
-        "spot",
+        "h100",
+    ),
+    "a selector on a flavor's own label decides about that flavor": (
+        {"nodeSelector": {"tier": "reserved"}, "tolerations": [TOLERATION]},
+        5,
+        Mode.NO_FIT,
+        None,
     ),
     "a selector on a label that no flavor has is left to the scheduler": (
         {"nodeSelector": {"zone": "b"}},
@@ -153,10 +159,15 @@ def test_flavors(spec: b.Manifest, gpus: int, mode: Mode, flavor: str | None) ->
 
 
 AFFINITY_CASES = {
-    "one of several terms is enough": ([("tier", "In", ["none"])], [("tier", "In", ["spot"])], "spot"),
+    "one of several terms is enough": (
+        [(b.GPU_LABEL, "In", ["none"]), ("tier", "In", ["spot"])],
+        [(b.GPU_LABEL, "In", ["h100"])],
+        "h100",
+    ),
+    "keys that only another flavor has do not count (v0.19)": ([("tier", "In", ["spot"])], None, "h100"),
     "a term of foreign keys only matches every flavor": ([("tier", "In", ["spot"])], [("zone", "In", ["b"])], "h100"),
     "an absent label satisfies NotIn": ([("tier", "NotIn", ["spot"])], None, "h100"),
-    "Exists needs the label": ([("tier", "Exists", [])], None, "spot"),
+    "Exists is met by the flavor's own label": ([(b.GPU_LABEL, "Exists", [])], None, "h100"),
 }
 
 
