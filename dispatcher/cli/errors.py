@@ -14,6 +14,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 3
     UNREACHABLE = 4
     INVALID_BLUEPRINT = 5
+    FINDINGS = 6
 
 
 class CliError(Exception):

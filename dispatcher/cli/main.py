@@ -10,12 +10,13 @@ from pathlib import Path
 import typer
 from typer.exceptions import TyperException
 
-from dispatcher.cli import ask, blueprint, serve, version
+from dispatcher.cli import ask, blueprint, doctor, serve, version
 from dispatcher.cli.errors import CliError, ExitCode
 
 _HELP = """Which cluster runs my job, and why.
 
-Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 daemon unreachable, 5 invalid blueprint."""
+Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 daemon or hub unreachable, 5 invalid blueprint,
+6 the doctor found something."""
 
 
 def build() -> typer.Typer:
@@ -33,6 +34,7 @@ def build() -> typer.Typer:
     app.command("clusters")(ask.clusters)
     app.command("decisions")(ask.decisions)
     app.add_typer(blueprint.build(), name="blueprint")
+    app.command("doctor")(doctor.doctor)
     app.command("serve")(serve.serve)
     app.command("version")(version.version)
     return app

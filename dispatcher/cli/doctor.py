@@ -1,0 +1,105 @@
+"""`doctor`: what is set up wrong on hub and workers, each with its fix."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.options import Output, OutputOption
+from dispatcher.cli.printing import console, emit_data
+from dispatcher.core.doctor.codes import RANK, Severity
+from dispatcher.core.doctor.findings import Finding
+
+_IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+
+
+def severity_of(text: str | Severity) -> Severity:
+    """A severity, also by its beginning (`warn`). Raises BadParameter."""
+    found = [each for each in Severity if text and each.value.startswith(text.lower())]
+    if len(found) != 1:
+        raise typer.BadParameter(f"{text!r} is none of note, warning, error")
+    return found[0]
+
+
+def doctor(
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            "--kubeconfig",
+            envvar="KUBECONFIG",
+            help="the hub's kubeconfig; else the pod's own account, else the one in your home",
+            metavar="FILE",
+        ),
+    ] = None,
+    blueprint: Annotated[
+        Path | None,
+        typer.Option("--blueprint", envvar="ENTREPOT_BLUEPRINT", help="compare with this blueprint", metavar="DIR"),
+    ] = None,
+    severity: Annotated[
+        Severity,
+        typer.Option(
+            "--severity",
+            parser=severity_of,
+            help="show only findings that are at least so bad",
+            metavar="note|warning|error",
+        ),
+    ] = Severity.NOTE,
+    kueue_namespace: Annotated[
+        str, typer.Option("--kueue-namespace", help="where Kueue runs on hub and workers", metavar="NAME")
+    ] = "kueue-system",
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, help="seconds that one cluster may take", metavar="S")
+    ] = 60.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Look at hub, workers and blueprint: everything that is set up wrong, each with its fix. Changes nothing.
+
+    Exit codes: 0 nothing wrong (or notes only), 4 the hub cannot be reached, 6 warnings or errors.
+    """
+    if blueprint is not None and not blueprint.is_dir():
+        fix = "name the folder that holds fleet.yaml, queues.yaml, data.yaml and prices.yaml"
+        raise CliError(f"{blueprint} is not a folder", where="--blueprint", fix=fix, code=ExitCode.USAGE)
+    # Imported here: only this command and the daemon need the connectors, and `why` must answer at once.
+    from dispatcher.app.doctor import DoctorOptions, examine
+    from dispatcher.cli.show_doctor import doctor_page, progress_line, to_data
+    from dispatcher.logs import configure
+    from dispatcher.runtime import SystemClock
+
+    configure("critical")  # what the client would log is a finding here
+    options = DoctorOptions(_kubeconfig(kubeconfig), blueprint, kueue_namespace, timeout)
+    with progress_line() as progress:
+        found = asyncio.run(examine(options, SystemClock(), progress))
+    shown = tuple(finding for finding in found.findings if RANK[finding.severity] <= RANK[severity])
+    if output in (Output.JSON, Output.YAML):
+        emit_data(to_data(found.facts, shown), output)
+    else:
+        doctor_page(console(), found.facts, shown)
+    if found.hub_error is not None:
+        where = str(options.kubeconfig or "the pod's own account")
+        fix = "check --kubeconfig: kubectl --kubeconfig FILE get --raw /readyz"
+        raise CliError(f"the hub was not read: {found.hub_error}", where=where, fix=fix, code=ExitCode.UNREACHABLE)
+    if anything_wrong(found.findings):
+        raise typer.Exit(ExitCode.FINDINGS)
+
+
+def anything_wrong(findings: tuple[Finding, ...]) -> bool:
+    """Judged on all findings, not on those shown: --severity narrows what is read, not what is true."""
+    return any(finding.severity is not Severity.NOTE for finding in findings)
+
+
+def _kubeconfig(named: Path | None) -> Path | None:
+    """As kubectl looks for it; a list of files is not merged: the first is taken, and said."""
+    if named is not None:
+        first, separator, _ = str(named).partition(os.pathsep)
+        if separator:
+            sys.stderr.write(f"note: of the files in KUBECONFIG only {first} is read\n")
+        return Path(first)
+    if os.environ.get(_IN_CLUSTER):
+        return None
+    return Path.home() / ".kube" / "config"
