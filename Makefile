@@ -29,7 +29,7 @@ test: $(READY)   ## every test, the real fleet included
 	$(BIN)/python -m pytest
 
 test-fast: $(READY) ## without the real fleet and without network, under a minute
-	$(BIN)/python -m pytest -m 'not local'
+	$(BIN)/python -m pytest -m 'not local' -n 2 --dist loadfile
 
 lint: $(READY)   ## ruff, format, import contracts
 	$(BIN)/ruff check .
