@@ -8,7 +8,7 @@ ONCE ?=
 STATE ?= .fleet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint types fleet-up fleet-down fleet-status schema lock clean
+.PHONY: help setup demo test test-oldest test-fast lint types fleet-up fleet-down fleet-status schema lock clean
 
 help:            ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ demo: $(READY)   ## the daemon on a fleet, with twenty jobs: FLEET=embedded|loca
 
 test: $(READY)   ## every test, the real fleet included
 	$(BIN)/python -m pytest
+
+test-oldest: $(READY) ## the contract suite on the oldest pair, Kueue 0.17.0 on Kubernetes 1.35.4; compiles them the first time
+	ENTREPOT_FLEET=oldest $(BIN)/python -m pytest tests/contract -m local
 
 test-fast: $(READY) ## without the real fleet and without network, under a minute
 	$(BIN)/python -m pytest -m 'not local' -n 2 --dist loadfile

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from connectors.kubernetes import connect_hub, connect_worker
@@ -13,6 +14,7 @@ from dispatcher.core.ids import ClusterName
 from dispatcher.core.policy import Credentials
 from dispatcher.core.ports import HubPort, WorkerPort
 from dispatcher.core.workload import HubWorkload
+from dispatcher.core.writing import WriteMode
 from dispatcher.runtime import SystemClock
 from tests import builders as b
 from tests.contract.harness import CLUSTERS, GPUS, QUEUE, Bed, T
@@ -24,6 +26,7 @@ LOOK_S = 0.05
 SYNC_S = 30.0
 SILENCE_LIMIT_S = 6.0
 APPLY_PATCH = "application/apply-patch+yaml"
+_WRITE_MODES: dict[Path, WriteMode] = {}
 MANAGER = "contract-suite"
 
 
@@ -35,12 +38,21 @@ class LocalHarness:
         self._fleet = fleet
         self._clock = SystemClock()
         self._down: set[ClusterName] = set()
-        hub = connect_hub(fleet.daemon_kubeconfig_path, self._clock, silence_limit_s=SILENCE_LIMIT_S)
+        self.kubernetes = hub = connect_hub(fleet.daemon_kubeconfig_path, self._clock, silence_limit_s=SILENCE_LIMIT_S)
         self.hub: HubPort = hub
         self.workers: Mapping[ClusterName, WorkerPort] = {
             name: connect_worker(name, _credentials(name), hub, self._clock, silence_limit_s=SILENCE_LIMIT_S)
             for name in CLUSTERS
         }
+
+    async def choose_write_mode(self) -> None:
+        """Nominate as the daemon would on this hub; found out once a session, since the hub stays the same."""
+        known = _WRITE_MODES.get(self._fleet.directory)
+        if known is None:
+            await self.hub.check_ready()
+            _WRITE_MODES[self._fleet.directory] = self.kubernetes.write_mode
+        else:
+            self.kubernetes.write_mode = known
 
     # --- the bed ---
 
@@ -182,6 +194,7 @@ async def local_fleet_with(fleet: LocalFleet, bed: Bed) -> AsyncIterator[LocalHa
     """A bed on the session's fleet, seen by connectors of its own; cleared when the test is over."""
     harness = LocalHarness(fleet, bed)
     try:
+        await harness.choose_write_mode()
         await harness.make_bed()
         async with asyncio.TaskGroup() as group:
             ports = [harness.hub, *harness.workers.values()]

@@ -24,27 +24,36 @@ from pathlib import Path
 from tests.fleet.processes import FleetError, ProcessSpec, SupervisorClient
 
 MODULES_FOLDER = Path(__file__).with_name("modules")
+OLDEST_FOLDER = Path(__file__).with_name("modules-oldest")
 CACHE_VARIABLE = "ENTREPOT_CACHE"
+FLEET_VARIABLE = "ENTREPOT_FLEET"
+OLDEST = "oldest"
 PROGRESS_SECONDS = 5.0
 KUBERNETES_VERSION = "v1.36.3"
+OLDEST_KUBERNETES_VERSION = "v1.35.4"
 STRIPPED = "-s -w"
 _VERSION_PACKAGE = "k8s.io/component-base/version"
-_, _MAJOR, _MINOR, _ = re.split(r"[v.]", KUBERNETES_VERSION)
-VERSIONED = " ".join(
-    (
-        f"-X {_VERSION_PACKAGE}.gitVersion={KUBERNETES_VERSION}",  # Kueue exits when a server reports none
-        f"-X {_VERSION_PACKAGE}.gitMajor={_MAJOR}",
-        f"-X {_VERSION_PACKAGE}.gitMinor={_MINOR}",
-        STRIPPED,
+
+
+def versioned(version: str) -> str:
+    """Linker flags that make Kubernetes' programs say their version: Kueue exits when a server reports none."""
+    _, major, minor, _ = re.split(r"[v.]", version)
+    return " ".join(
+        (
+            f"-X {_VERSION_PACKAGE}.gitVersion={version}",
+            f"-X {_VERSION_PACKAGE}.gitMajor={major}",
+            f"-X {_VERSION_PACKAGE}.gitMinor={minor}",
+            STRIPPED,
+        )
     )
-)
+
 
 Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One Go module of `modules/`: what to compile in it and which of its files to keep as data.
+    """One Go module of `modules`: what to compile in it and which of its files to keep as data.
 
     `data` maps a folder of the cache entry to a folder of `data_module`.
     """
@@ -54,18 +63,18 @@ class Program:
     linker_flags: str = STRIPPED
     data_module: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
+    modules: Path = MODULES_FOLDER
 
 
+KUBERNETES = {
+    name: f"k8s.io/kubernetes/cmd/{name}"
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+}
+KUEUE = {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}
+KUEUE_DATA = {"crd": "config/components/crd/bases", "webhook": "config/components/webhook"}
 PROGRAMS = (
     Program("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
-    Program(
-        "kubernetes",
-        {
-            name: f"k8s.io/kubernetes/cmd/{name}"
-            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-        },
-        VERSIONED,
-    ),
+    Program("kubernetes", KUBERNETES, versioned(KUBERNETES_VERSION)),
     Program("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Program(
         "jobset",
@@ -75,15 +84,17 @@ PROGRAMS = (
     ),
     Program(
         "kueue",
-        {"kueue": "sigs.k8s.io/kueue/cmd/kueue"},
+        KUEUE,
         data_module="sigs.k8s.io/kueue",
-        data={
-            "crd": "config/components/crd/bases",
-            "webhook": "config/components/webhook",
-            "map": "config/components/map",
-        },
+        data={**KUEUE_DATA, "map": "config/components/map"},
     ),
 )
+OLDEST_PROGRAMS = (
+    *(program for program in PROGRAMS if program.name not in ("kubernetes", "kueue")),
+    Program("kubernetes", KUBERNETES, versioned(OLDEST_KUBERNETES_VERSION), modules=OLDEST_FOLDER),
+    Program("kueue", KUEUE, data_module="sigs.k8s.io/kueue", data=KUEUE_DATA, modules=OLDEST_FOLDER),
+)
+"""Kueue v0.17.0 on Kubernetes 1.35.4, the oldest pair that start-up accepts. It has no clearing policy to install."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +114,25 @@ def cache_folder() -> Path:
     return Path(user_cache) / "entrepot" / "bin"
 
 
-def recipe_hash(program: Program, modules_folder: Path = MODULES_FOLDER) -> str:
+def chosen_programs() -> Sequence[Program]:
+    """The tested pair, or with ENTREPOT_FLEET=oldest the oldest one. Raises FleetError for any other value."""
+    chosen = os.environ.get(FLEET_VARIABLE, "")
+    if chosen not in ("", OLDEST):
+        raise FleetError(f"{FLEET_VARIABLE}={chosen}: leave it unset for the tested pair, or set it to {OLDEST!r}")
+    return OLDEST_PROGRAMS if chosen == OLDEST else PROGRAMS
+
+
+def recipe_hash(program: Program, modules_folder: Path | None = None) -> str:
     """A hash of all that goes into an entry but the Go version, which is a part of the entry's name."""
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
-        digest.update((modules_folder / program.name / name).read_bytes())
+        digest.update(((modules_folder or program.modules) / program.name / name).read_bytes())
     recipe = [dict(program.packages), program.linker_flags, program.data_module, dict(program.data)]
     digest.update(json.dumps(recipe, sort_keys=True).encode())
     return digest.hexdigest()[:16]
 
 
-def find_entry(program: Program, cache: Path, modules_folder: Path = MODULES_FOLDER) -> Path | None:
+def find_entry(program: Program, cache: Path, modules_folder: Path | None = None) -> Path | None:
     """A finished cache entry for this recipe, by whichever Go version it was compiled."""
     entries = cache.glob(f"{program.name}-{recipe_hash(program, modules_folder)}-go*")
     return max(entries, key=lambda path: path.stat().st_mtime, default=None)
@@ -160,12 +179,12 @@ def _go_version(go: Path) -> str | None:
     return match.group(1) if match else None
 
 
-def ensure(log: Log, programs: Sequence[Program] = PROGRAMS) -> Binaries:
-    """Every program, compiled if the cache does not hold it yet. Takes minutes the first time, says so."""
+def ensure(log: Log, programs: Sequence[Program] | None = None) -> Binaries:
+    """Every program of the chosen pair, compiled if the cache lacks it. Takes minutes the first time, says so."""
     cache = cache_folder()
     paths: dict[str, Path] = {}
     data_folders: dict[str, Path] = {}
-    for program in programs:
+    for program in chosen_programs() if programs is None else programs:
         entry = find_entry(program, cache) or _compile_under_lock(program, cache, log)
         paths.update({name: entry / name for name in program.packages})
         data_folders[program.name] = entry / "data"
@@ -186,7 +205,7 @@ def _compile_under_lock(program: Program, cache: Path, log: Log) -> Path:
             return entry
         for stale in cache.glob(f".{program.name}-*.part"):
             shutil.rmtree(stale, ignore_errors=True)
-        go, version = find_go(oldest_go((MODULES_FOLDER / program.name / "go.mod").read_text()))
+        go, version = find_go(oldest_go((program.modules / program.name / "go.mod").read_text()))
         entry = cache / f"{program.name}-{recipe_hash(program)}-go{version}"
         part = cache / f".{entry.name}.part"
         part.mkdir()
@@ -202,7 +221,7 @@ def _compile(program: Program, go: Path, destination: Path, log: Log) -> None:
     """Compile one binary after the other, so that the progress names what is being made."""
     environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     environment.pop("GOROOT", None)
-    module_folder = MODULES_FOLDER / program.name
+    module_folder = program.modules / program.name
     with tempfile.TemporaryDirectory(prefix="entrepot-build-") as scratch:
         supervisor = SupervisorClient.launch(Path(scratch))
         try:
@@ -246,7 +265,7 @@ def _copy_data(program: Program, go: Path, environment: Mapping[str, str], desti
         capture_output=True,
         text=True,
         env=dict(environment),
-        cwd=MODULES_FOLDER / program.name,
+        cwd=program.modules / program.name,
         check=False,
     )
     source = Path(answer.stdout.strip())

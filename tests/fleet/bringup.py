@@ -113,10 +113,10 @@ class ClusterStart:
 
     def _wait_for_managers(self) -> None:
         name = self.plane.name
-        self._wait(f"{name}-jobset", lambda: _answers(self.ports["jobset_health"], "readyz"))
-        self._wait(f"{name}-kueue", lambda: _answers(self.ports["kueue_health"], "readyz"))
+        self._wait(f"{name}-jobset", lambda: answers(self.ports["jobset_health"], "readyz"))
+        self._wait(f"{name}-kueue", lambda: answers(self.ports["kueue_health"], "readyz"))
         if not self.is_hub:
-            self._wait(f"{name}-kwok", lambda: _answers(self.ports["kwok"], "healthz"))
+            self._wait(f"{name}-kwok", lambda: answers(self.ports["kwok"], "healthz"))
 
     def _apply_webhooks(self, api: KubeApi) -> None:
         shared, ca_pem = self.shared, self.shared.certificates.ca_pem
@@ -160,7 +160,8 @@ def _write_private(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def _answers(port: int, path: str) -> bool:
+def answers(port: int, path: str) -> bool:
+    """Whether a health endpoint on loopback says that all is well."""
     try:
         return httpx.get(f"http://127.0.0.1:{port}/{path}", timeout=3.0, trust_env=False).status_code == 200
     except httpx.HTTPError:

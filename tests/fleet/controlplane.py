@@ -19,6 +19,7 @@ CONTROLLERS = (
     "garbage-collector-controller",
     "serviceaccount-controller",
     "node-lifecycle-controller",  # takes the not-ready taint off KWOK's nodes
+    "ttl-after-finished-controller",
 )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tests.fleet import binaries, certificates, controlplane, jobset, kueue, manifests, rbac
 from tests.fleet.api import KubeApi, wait_for_condition
-from tests.fleet.bringup import PORT_NAMES, ClusterStart, Shared, apply_nodes, new_token
+from tests.fleet.bringup import PORT_NAMES, ClusterStart, Shared, answers, apply_nodes, new_token
 from tests.fleet.controlplane import ControlPlane
 from tests.fleet.manifests import FleetCluster, FleetNode
 from tests.fleet.processes import (
@@ -145,6 +145,16 @@ class LocalFleet:
             self._supervisor.restart(process)
         with self.workers[name].api() as api:
             wait_until(api.is_ready, timeout_seconds, f"the apiserver of {name}")
+
+    def restart_kueue(self, name: str, gates: Mapping[str, bool], timeout_seconds: float = 60.0) -> None:
+        """Start the Kueue of the hub or of a worker anew, with these feature gates beside the fleet's own."""
+        state = read_json(self.directory / FLEET_FILE) or {}
+        health = state["clusters"][name]["ports"]["kueue_health"]
+        process = f"{name}-kueue"
+        kueue.with_gates(self.directory / "clusters" / name / "kueue.yaml", gates)
+        self._supervisor.signal(process, signal.SIGKILL)
+        self._supervisor.restart(process)
+        wait_until(lambda: answers(health, "readyz"), timeout_seconds, f"{process} to be ready again")
 
     def _apiserver_of(self, worker: str) -> str:
         if worker not in self.workers:

@@ -23,6 +23,8 @@ METRICS_CERTIFICATE_FOLDER = Path("/etc/kueue/metrics/certs")  # fixed in Kueue,
 QUERIES_PER_SECOND = 200
 QUERY_BURST = 400
 GC_INTERVAL_SECONDS = 5
+FEATURE_GATES = {"VisibilityOnDemand": False}
+"""In the configuration file and not a flag, so that a restart can change them (`with_gates`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ def configuration(
         "webhook": {"port": ports.webhook, "host": "127.0.0.1", "certDir": str(certificate_folder)},
         "clientConnection": {"qps": QUERIES_PER_SECOND, "burst": QUERY_BURST},
         "integrations": {"frameworks": list(frameworks)},
+        "featureGates": dict(FEATURE_GATES),
     }
     if worker_lost_timeout_seconds is not None:
         content["multiKueue"] = multikueue_configuration(worker_lost_timeout_seconds)
@@ -71,9 +74,18 @@ def write_configuration(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(yaml.safe_dump(dict(content), sort_keys=False))
 
 
+def with_gates(path: Path, gates: Mapping[str, bool]) -> None:
+    """Rewrite a configuration file with these feature gates beside the fleet's own; a restart puts them into force."""
+    content = yaml.safe_load(path.read_text())
+    write_configuration(path, {**content, "featureGates": {**FEATURE_GATES, **gates}})
+
+
 @dataclass(frozen=True, slots=True)
 class KueueData:
-    """Kueue's manifests as the build cache holds them, parsed once for all clusters."""
+    """Kueue's manifests as the build cache holds them, parsed once for all clusters.
+
+    A release without the clearing policy (0.17) has an empty `admission_policy`.
+    """
 
     definitions: Sequence[Mapping[str, Any]]
     webhooks: Sequence[Mapping[str, Any]]
@@ -82,10 +94,11 @@ class KueueData:
     @classmethod
     def load(cls, folder: Path) -> KueueData:
         """Read the `data` folder of Kueue's cache entry."""
+        policy = folder / "map" / "manifests.yaml"
         return cls(
             manifests.load_folder(folder / "crd"),
             manifests.load_all(folder / "webhook" / "manifests.yaml"),
-            manifests.load_all(folder / "map" / "manifests.yaml"),
+            manifests.load_all(policy) if policy.exists() else [],
         )
 
     def for_loopback(self, webhook_port: int, ca_pem: bytes) -> list[dict[str, Any]]:
@@ -103,7 +116,6 @@ def process(binary: Path, plane: ControlPlane, config_path: Path, certificates: 
         str(binary),
         f"--config={config_path}",
         f"--kubeconfig={plane.kubeconfig_path}",
-        "--feature-gates=VisibilityOnDemand=false",
         "--zap-log-level=2",
     ]
     if not _metrics_certificate_is_readable(certificates):
