@@ -166,7 +166,7 @@ class Kueue:
 
     def release(self, workload: Workload) -> None:
         """The job of an evicted Workload has stopped: give its quota back and put it in the queue again."""
-        if workload.evicted_at is None or workload.assignment is None:
+        if workload.evicted_at is None or workload.assignment is None or workload.finished:
             return
         self._free(workload)
         workload.assignment = None
@@ -204,7 +204,7 @@ class Kueue:
         states = {check.state for check in workload.checks.values()}
         if REJECTED in states:
             if workload.active:
-                self.deactivate(workload, "AdmissionCheckRejected")
+                self.deactivate(workload, "DeactivatedDueToAdmissionCheck")
         elif RETRY in states:
             self.evict(workload, "AdmissionCheck")
         else:

@@ -196,8 +196,10 @@ class MultiKueue:
         ended = {name: copy.finished_at for name, copy in copies.items() if copy.finished_at is not None}
         if ended:
             first = min(ended, key=lambda name: (ended[name], name))
-            self._follow_finish(workload, check, copies[first].finished_reason)
-            return True
+            reason = copies[first].finished_reason
+            if reason != OUT_OF_SYNC or workload.evicted_at is None:
+                self._follow_finish(workload, check, reason)
+                return True
         if workload.evicted_at is not None:
             self._stop_remotes(workload, copies)
             return True
@@ -234,7 +236,7 @@ class MultiKueue:
             worker, copy = self._workers[name], copies[name]
             if copy.admitted and copy.active:
                 self._call(worker)
-                worker.kueue.deactivate(copy, "EvictedOnManagerCluster")
+                worker.kueue.deactivate(copy, "DeactivatedDueToEvictedOnManagerCluster")
             else:
                 self._copy_status(workload, worker, copy)
         if workload.job_active == 0:

@@ -155,7 +155,8 @@ def hub_workload(workload: Workload) -> HubWorkload:
 
 
 def worker_copy(workload: Workload, bound_pods: int) -> WorkerCopy:
-    """A worker's Workload as the real connector decodes it."""
+    """A worker's Workload as the real connector decodes it. Who owns a copy of ours matters to nobody."""
+    local = workload.job if workload.hub_uid is None else None
     return WorkerCopy(
         uid=workload.uid,
         namespace=workload.namespace,
@@ -175,6 +176,8 @@ def worker_copy(workload: Workload, bound_pods: int) -> WorkerCopy:
         checks=tuple(workload.checks[name] for name in sorted(workload.checks)),
         pod_sets=_assigned(workload),
         bound_pods=bound_pods,
+        job_kind=local.kind if local is not None else "",
+        job_name=local.name if local is not None else "",
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 from dispatcher.core.ids import ClusterName, WorkloadUid
@@ -35,6 +35,8 @@ OVERTAKEN_S = 10
 """A copy that was admitted so much earlier than one which has been latched is not merely waiting its turn."""
 STUCK_LIMIT_S = 30
 """An eviction takes about a second once the last pod is gone."""
+HUB_FIRST_S = 3
+"""A copy that is well for so long after the hub's eviction was not its cause."""
 GONE_LIMIT_S = 10
 """Kueue 0.19 answers the loss of a copy at once, 0.17.0 after workerLostTimeout."""
 
@@ -105,9 +107,13 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What is remembered of one workload: where it was latched last, and the copies seen since it was nominated."""
+    """What is remembered of one workload: where it was latched last, and the copies seen since it was nominated.
+
+    `by_hub`: the hub ended it (a preemption there, a move), so that what then becomes of the copy accuses nobody.
+    """
 
     placed: ClusterName | None = None
+    by_hub: bool = False
     sightings: Mapping[ClusterName, Sighting] = field(default_factory=dict)
 
 
@@ -189,7 +195,19 @@ def _see(workload: HubWorkload, attempt: Attempt, views: Views) -> Attempt:
             sightings[name] = _sighting(workload, name, copy, known, views)
         elif known is not None:
             sightings[name] = replace(known, gone_at=known.gone_at or views.now)
-    return Attempt(placed, sightings)
+    sighting = sightings.get(placed) if placed is not None else None
+    return Attempt(placed, attempt.by_hub or _ended_by_hub(workload, sighting, views.now), sightings)
+
+
+def _ended_by_hub(workload: HubWorkload, sighting: Sighting | None, now: datetime) -> bool:
+    """The hub has evicted and the copy is, or was a good while after, without a fault of its own.
+
+    MultiKueue answers a lost or evicted copy within about a second, and the two watches are not in step.
+    """
+    if workload.evicted_at is None or sighting is None or sighting.gone_at is not None or sighting.fault is not None:
+        return False
+    stopped = not sighting.copy.active or sighting.copy.evicted_reason.startswith(DEACTIVATED)
+    return stopped or (now - workload.evicted_at).total_seconds() > HUB_FIRST_S
 
 
 def _sighting(
@@ -309,21 +327,14 @@ def _lost(workload: HubWorkload, phase: Phase, seen: Attempt, views: Views) -> I
     """
     placed = seen.placed
     sighting = seen.sightings.get(placed) if placed is not None else None
-    if sighting is None or sighting.gone_at is None or sighting.fault is not None:
+    if sighting is None or sighting.gone_at is None or sighting.fault is not None or seen.by_hub:
         return
     ended = phase is not Phase.PLACED
     if not ended and (views.now - sighting.gone_at).total_seconds() < GONE_LIMIT_S:
         return  # the hub's own watch may be a moment behind: it may show Finished next
-    if ended and workload.evicted_at is not None and sighting.gone_at > _soon_after(workload.evicted_at):
-        return  # the hub evicted first: MultiKueue took the copy away
     code = FindingCode.OUTCOME_UNKNOWN if sighting.looked_complete else FindingCode.COPY_VANISHED
     detail = FindingDetail(ran=sighting.ran, last_seen=sighting.seen_at)
     yield Finding(code, workload.uid, workload.key, placed, sighting.copy.uid, sighting.gone_at, detail)
-
-
-def _soon_after(moment: datetime) -> datetime:
-    """API times are whole seconds, cut off."""
-    return moment + timedelta(seconds=1)
 
 
 def _stuck(workload: HubWorkload, phase: Phase, seen: Attempt, views: Views) -> Iterator[Finding]:
@@ -388,7 +399,7 @@ def _remember(workload: HubWorkload, phase: Phase, seen: Attempt) -> Attempt:
     """A new attempt begins empty; while one is on its way or just over, everything seen of it is kept."""
     if phase is Phase.NOMINATED:
         kept = {name: s for name, s in seen.sightings.items() if name in workload.nominated}
-        return Attempt(None, kept)
+        return Attempt(sightings=kept)
     if phase in _BETWEEN:
         return Attempt()
     return seen

@@ -13,6 +13,7 @@ from aiohttp import web
 from connectors.kubernetes import connect_hub
 from connectors.kubernetes.preflight import NEEDED, POLICY, Permission, policy_problem, rbac_rules
 from dispatcher.core.errors import Fatal, Transient
+from dispatcher.core.writing import WriteMode
 from tests.connectors.apiserver import KUEUE, ApiServer, Raw, always, named
 from tests.connectors.support import EagerClock, kubeconfig, write
 
@@ -73,24 +74,27 @@ def allow(api: ApiServer, *denied: Permission) -> None:
     api.faults["POST", REVIEWS] = review
 
 
-async def check(api: ApiServer, path: Path, content: bytes | None = None) -> None:
-    hub = connect_hub(write(path / "config", content or api.kubeconfig()), EagerClock())
+async def check(api: ApiServer, path: Path, content: bytes | None = None, wanted: WriteMode | None = None) -> WriteMode:
+    """The mode that start-up settles for."""
+    hub = connect_hub(write(path / "config", content or api.kubeconfig()), EagerClock(), write_mode=wanted)
     try:
         await hub.check_ready()
+        return hub.write_mode
     finally:
         await hub.close()
 
 
-async def refusal(api: ApiServer, path: Path, content: bytes | None = None) -> Fatal:
+async def refusal(api: ApiServer, path: Path, content: bytes | None = None, wanted: WriteMode | None = None) -> Fatal:
     with pytest.raises(Fatal) as caught:
-        await check(api, path, content)
+        await check(api, path, content, wanted)
     assert caught.value.fix
     return caught.value
 
 
 async def test_a_hub_that_has_everything_is_ready(api: ApiServer, tmp_path: Path) -> None:
-    await check(api, tmp_path)
+    assert await check(api, tmp_path) is WriteMode.CLEARING_POLICY
     assert len(api.requests("POST", REVIEWS)) == len(NEEDED)
+    assert len(api.requests("POST")) == len(NEEDED), "a policy that is seen needs no probe"
     assert [s for s in api.seen if s.method in ("PATCH", "PUT", "DELETE")] == [], "looking changes nothing"
 
 
@@ -100,9 +104,9 @@ async def test_a_policy_of_1_35_in_v1beta1_will_do(api: ApiServer, tmp_path: Pat
     await check(api, tmp_path)
 
 
-async def test_no_policy_names_the_manifest_to_apply(api: ApiServer, tmp_path: Path) -> None:
+async def test_the_policy_asked_for_and_missing_names_the_manifest_to_apply(api: ApiServer, tmp_path: Path) -> None:
     api.delete(POLICIES, POLICY)
-    error = await refusal(api, tmp_path)
+    error = await refusal(api, tmp_path, wanted=WriteMode.CLEARING_POLICY)
     assert "could never clear a nomination" in str(error)
     assert "config/components/map/manifests.yaml" in error.fix
     assert "enableMutatingAdmissionPolicy" in error.fix
@@ -121,7 +125,8 @@ async def test_a_policy_that_is_not_in_force(api: ApiServer, tmp_path: Path, bin
     api.collections[BINDINGS].clear()
     for raw in bindings:
         api.put(BINDINGS, raw)
-    assert said in str(await refusal(api, tmp_path))
+    assert said in str(await refusal(api, tmp_path, wanted=WriteMode.CLEARING_POLICY))
+    assert await check(api, tmp_path) is WriteMode.FULL_REPLICA
 
 
 @pytest.mark.parametrize(
