@@ -31,6 +31,12 @@ class Metrics:
     blueprint_reloads: Counter = field(init=False)
     blueprint_stale: Gauge = field(init=False)
     input_problems: Gauge = field(init=False)
+    findings: Counter = field(init=False)
+    findings_open: Gauge = field(init=False)
+    leading: Gauge = field(init=False)
+    leader_changes: Counter = field(init=False)
+    lease_failures: Counter = field(init=False)
+    store_failures: Counter = field(init=False)
 
     def __post_init__(self) -> None:
         r = self.registry
@@ -59,6 +65,12 @@ class Metrics:
             "events_lost": Counter("entrepot_events_lost", "Events that could not be written", ["cause"], registry=r),
             "blueprint_reloads": Counter("entrepot_blueprint_reloads", "Blueprint reloads", ["result"], registry=r),
             "blueprint_stale": Gauge("entrepot_blueprint_refused", "1 while the files on disk are refused", registry=r),
+            "leading": Gauge("entrepot_leading", "1 while this replica may write", registry=r),
+            "leader_changes": Counter("entrepot_leader_changes", "Began or ceased to lead", registry=r),
+            "lease_failures": Counter("entrepot_lease_failures", "The Lease could not be read or written", registry=r),
+            "store_failures": Counter("entrepot_store_failures", "Cycles that ended at the store", registry=r),
+            "findings": Counter("entrepot_findings", "Things found wrong with a workload", ["code"], registry=r),
+            "findings_open": Gauge("entrepot_findings_open", "Such things that are so now", ["code"], registry=r),
             "input_problems": Gauge("entrepot_input_problems", "Workloads held by what they say", registry=r),
         }
         for name, metric in table.items():

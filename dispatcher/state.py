@@ -15,6 +15,8 @@ from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Clock, HubPort, WorkerPort
 from dispatcher.core.snapshot import ClusterSnapshot, Hold, HubView, Snapshot, WorkerView, link_of
+from dispatcher.core.watchdog import Finding
+from dispatcher.core.workload import Avoided
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class FleetState:
     """Mutable cells around immutable values; only loops write to it.
 
     `latest` is the newest decision per live workload, `problems` what keeps a workload from being decided,
-    `holds` the capacity promised by decisions and not yet visible on workers.
+    `holds` the capacity promised by decisions and not yet visible on workers. `findings` is what the watchdog sees now,
+    `avoided` the clusters that earlier attempts of a workload speak against.
     """
 
     clock: Clock
@@ -43,6 +46,8 @@ class FleetState:
     latest: dict[WorkloadUid, Decision] = field(default_factory=dict)
     problems: dict[WorkloadUid, tuple[InputProblem, ...]] = field(default_factory=dict)
     holds: dict[WorkloadUid, tuple[Hold, ...]] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    avoided: dict[WorkloadUid, tuple[Avoided, ...]] = field(default_factory=dict)
 
     def hub_view(self) -> HubView:
         return self.hub.view()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.fleet import LocalFleet
 from tests.local.fleet_objects import example_fleet
+from tests.postgres import PostgresServer, postgres_server
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +23,19 @@ def local_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet
     folder = tmp_path_factory.mktemp("fleet")
     with LocalFleet.start(folder, hub_objects, clusters, log=lambda line: print(line, file=sys.stderr)) as fleet:
         yield fleet
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL server on loopback; tests make databases of their own in it."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a store may be: every test that takes it holds on both databases."""
+    if request.param == "sqlite":
+        return str(tmp_path / "store.db")
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.database()

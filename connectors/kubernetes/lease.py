@@ -19,6 +19,9 @@ from dispatcher.core.lease import ABSENT, LeaseRecord
 LEASE = "entrepot"
 NAMESPACE = "entrepot-system"
 API = "coordination.k8s.io/v1"
+_KEPT = ("uid", "labels", "annotations", "ownerReferences")
+"""What a write sends back as it was read. The uid is a guard: of Leases the API makes one that is missing out of an
+update, with whatever resourceVersion; with a uid it answers 409."""
 
 
 class KubernetesLease:
@@ -43,7 +46,7 @@ class KubernetesLease:
 
     async def write(self, record: LeaseRecord) -> LeaseRecord:
         """See `LeasePort.write`."""
-        body = lease_body(self._namespace, self._name, record, self._metadata)
+        body = lease_body(self._namespace, self._name, record, self._metadata if record.version else {})
         if record.version:
             call = Call("PUT", self._path(self._name), body=body, deadline_s=self._deadline_s)
         else:
@@ -63,7 +66,7 @@ class KubernetesLease:
     def _record(self, raw: Raw) -> LeaseRecord:
         found = lease_record(raw)
         metadata = child(raw, "metadata")
-        self._metadata = {key: metadata[key] for key in ("labels", "annotations", "ownerReferences") if key in metadata}
+        self._metadata = {key: metadata[key] for key in _KEPT if key in metadata}
         return found
 
     def _path(self, name: str = "") -> str:

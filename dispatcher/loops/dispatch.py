@@ -15,10 +15,12 @@ from datetime import datetime
 from dispatcher.core.decide import decide, hold_of
 from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.declaration import InputProblem
-from dispatcher.core.errors import Conflict, Refused, Transient
+from dispatcher.core.errors import Conflict, Fenced, Refused, Transient
 from dispatcher.core.explain import problems_text, sentence
 from dispatcher.core.ids import WorkloadUid
-from dispatcher.core.ports import EventType, Intent, IntentState, Nomination, Notice, Store
+from dispatcher.core.lease import Always
+from dispatcher.core.ports import EventType, Intent, IntentState, Leadership, Nomination, Notice, Store
+from dispatcher.core.replay import Inputs
 from dispatcher.core.request import build_request
 from dispatcher.core.snapshot import Hold, HubView, Snapshot
 from dispatcher.core.waiting import Phase, in_phase
@@ -33,6 +35,8 @@ from dispatcher.state import FleetState
 LOOP = "dispatch"
 RESYNC_S = 5.0
 COALESCE_S = 0.1
+STORE_PAUSE_S = 1.0
+"""From a cycle that ended at the store to the next: a database that comes back must not meet a storm."""
 BATCH = 16
 """Nominations that are written side by side; after each batch the views are read anew."""
 WARM_UP_S = 5.0
@@ -48,6 +52,7 @@ class Planned:
     request: Request
     decision: Decision
     hold: Hold
+    seen: Inputs
 
 
 @dataclass(slots=True)
@@ -58,22 +63,61 @@ class DispatchLoop:
     metrics: Metrics
     health: Health
     waker: Waker
+    leadership: Leadership = field(default_factory=Always)
     rounds: Rounds = field(default_factory=Rounds)
+    store_away_since_s: float | None = None
+    """Since when (monotonic) no cycle has got through because of the store; None while it answers."""
     _asked: set[WorkloadUid] = field(default_factory=set)
     _retry_at: dict[WorkloadUid, tuple[datetime, float]] = field(default_factory=dict)
     _started_s: float | None = None
+    _led: int | None = None
+    """The term that we have recovered for; None = none yet."""
+    _from_store: bool = False
+    """What we remember may not be what is stored: the next turn starts from the store."""
 
     async def run(self) -> None:
-        await self.recover()
+        self._led = None
         while True:
             self.health.beat(LOOP)
-            await self.cycle()
+            pause_s = await self.turn()
             await self.waker.wait(RESYNC_S)
-            await self.state.clock.sleep(COALESCE_S)
+            await self.state.clock.sleep(pause_s)
+
+    async def turn(self) -> float:
+        """One cycle, where we lead; a new term begins with what the last leader left in the store. Returns how long
+        the next one has to wait at least.
+
+        A store that is away ends the cycle and nothing else (design section 9): no new commitment, running work is
+        left alone, and the next turn starts from what the store then says.
+        """
+        if not self._leads():
+            self._led = None
+            return COALESCE_S
+        term = self.leadership.term
+        try:
+            if self._led != term or self._from_store:
+                await self.recover()
+                self._led, self._from_store = term, False
+            await self.cycle()
+        except Transient as error:
+            self._from_store = True
+            self.store_away_since_s = self.store_away_since_s or self.state.clock.monotonic_s()
+            self.metrics.store_failures.inc()
+            get_logger().error("store_away", error=str(error))
+            return STORE_PAUSE_S
+        self.store_away_since_s = None
+        return COALESCE_S
+
+    def _leads(self) -> bool:
+        return self.leadership.may_write(self.state.clock.monotonic_s())
 
     async def recover(self) -> None:
-        """After a start: take over holds and unanswered intents from the store; the hub's view will settle them."""
+        """After a start or a change of leader: take over holds and unanswered intents from the store; the hub's view
+        will settle them. What was remembered of an earlier term is void."""
         self._started_s = self.state.clock.monotonic_s()
+        self.rounds.open.clear()
+        self._asked.clear()
+        self._retry_at.clear()
         holds: dict[WorkloadUid, tuple[Hold, ...]] = {}
         for hold in await self.store.holds():
             holds[hold.workload] = (*holds.get(hold.workload, ()), hold)
@@ -90,7 +134,7 @@ class DispatchLoop:
             return
         await self._settle()
         considered: set[WorkloadUid] = set()
-        while planned := await self._plan(considered):
+        while self._leads() and (planned := await self._plan(considered)):
             await self._write_all(planned)
         self._forget_gone()
         self.metrics.cycle.observe(self.state.clock.monotonic_s() - started_s)
@@ -132,13 +176,13 @@ class DispatchLoop:
             request = self._request(workload, standing.phase, hub)
             if request is None or (standing.phase is Phase.NOMINATED and not await self._impatient(workload, now)):
                 continue
-            decision = await self._decide(request, snapshot, now)
+            decision, seen = await self._decide(request, snapshot, now)
             hold = hold_of(decision, request, self.state.policy, now)
             if hold is not None:
                 snapshot = snapshot.with_hold(hold)
-                planned.append(Planned(request, decision, hold))
+                planned.append(Planned(request, decision, hold, seen))
             elif standing.phase is Phase.WAITING:
-                await self._record_wait(workload, decision)
+                await self._record_wait(workload, decision, seen)
             if len(planned) >= BATCH:
                 break
             if count % 50 == 49:
@@ -152,7 +196,7 @@ class DispatchLoop:
         built = build_request(workload, owner, hub, self.state.policy)
         if isinstance(built, Request):
             self.state.problems.pop(workload.uid, None)
-            return built
+            return replace(built, avoided=self.state.avoided.get(workload.uid, ()))
         self._report_problems(workload, built)
         return None
 
@@ -164,22 +208,26 @@ class DispatchLoop:
         get_logger().warning("input_problem", workload=workload.key, problems=message)
         self.notices.put(_notice(workload, EventType.WARNING, "InputProblem", message))
 
-    async def _decide(self, request: Request, snapshot: Snapshot, now: datetime) -> Decision:
-        """Decide, numbering the attempt: it grows when an earlier nomination ended without a cluster."""
+    async def _decide(self, request: Request, snapshot: Snapshot, now: datetime) -> tuple[Decision, Inputs]:
+        """Decide, numbering the attempt: it grows when an earlier nomination ended without a cluster.
+
+        Says as well on what it was decided, to the letter: the store keeps that for replay.
+        """
         previous = await self._previous(request.uid, request.key)
         attempt = 1
         if previous is not None:
             ended = previous.outcome is not Outcome.WAIT and not request.already_nominated
             attempt = previous.attempt + (1 if ended else 0)
-        return decide(replace(request, attempt=attempt), snapshot, self.state.policy, now)
+        seen = Inputs(replace(request, attempt=attempt), snapshot, self.state.policy, now)
+        return decide(seen.request, seen.snapshot, seen.policy, seen.now), seen
 
     async def _previous(self, uid: WorkloadUid, key: str) -> Decision | None:
-        """The newest decision on this very Workload; asked of the store once after a start."""
+        """The newest decision on this very Workload; asked of the store once after a start or a change of leader."""
         known = self.state.latest.get(uid)
-        if known is None and uid not in self._asked:
+        if uid not in self._asked:
             self._asked.add(uid)
             found = [d for d in await self.store.decisions_of(key, 1) if d.workload == uid]
-            known = found[0] if found else None
+            known = found[0] if found else known
             if known is not None:
                 self.state.latest[uid] = known
         return known
@@ -187,10 +235,14 @@ class DispatchLoop:
     async def _impatient(self, workload: HubWorkload, now: datetime) -> bool:
         """Whether a nominated workload has waited longer than its class's patience for a worker to admit it.
 
-        A copy that has its quota on a worker is being provisioned there: a second place would be bought twice.
+        A copy that has its quota on a worker is being provisioned there: a second place would be bought twice. Where
+        every nominated cluster has refused it, nothing is left to wait for.
         """
         if len(workload.nominated) >= self.state.policy.limits.max_nominations:
             return False
+        refused = {entry.cluster for entry in self.state.avoided.get(workload.uid, ()) if entry.excluded}
+        if set(workload.nominated) <= refused:
+            return True
         views = self.state.worker_views()
         for name in workload.nominated:
             copy = views[name].copies.get((workload.namespace, workload.name)) if name in views else None
@@ -201,14 +253,14 @@ class DispatchLoop:
         patience_s = _patience_s(previous, self.state)
         return (now - since).total_seconds() > patience_s
 
-    async def _record_wait(self, workload: HubWorkload, decision: Decision) -> None:
+    async def _record_wait(self, workload: HubWorkload, decision: Decision, seen: Inputs) -> None:
         """Store and tell a wait when its reasons are new; the same reasons again only refresh what the API shows."""
         known = self.state.latest.get(workload.uid)
         self.state.latest[workload.uid] = decision
         if known is not None and _signature(known) == _signature(decision):
             return
         try:
-            await self.store.commit(decision, None, None)
+            await self.store.commit(decision, None, None, seen)
         except Transient as error:
             get_logger().error("wait_not_recorded", workload=workload.key, error=str(error))
         self._count(decision)
@@ -228,12 +280,26 @@ class DispatchLoop:
         clusters = (*request.already_nominated, plan.hold.cluster)
         self.state.holds[request.uid] = (*self.state.holds.get(request.uid, ()), plan.hold)
         self.rounds.begin(Round(decision.id, request.uid, request.resource_version, clusters, now))
-        intent = Intent(decision.id, request.uid, clusters, IntentState.PLANNED, now)
+        intent = Intent(decision.id, request.uid, clusters, IntentState.PLANNED, now, self._led or 0)
         try:
-            await self.store.commit(decision, plan.hold, intent)
+            await self.store.commit(decision, plan.hold, intent, plan.seen)
         except Transient as error:
             # Nothing is spent that was not stored (design section 9: the store is full or down).
+            # It may have been stored all the same: the next turn reads what is open.
             self._forget(plan, "store", str(error), pause=True)
+            self._from_store = True
+            return
+        except Conflict as error:
+            self._forget(plan, "open", str(error), pause=True)
+            self._from_store = True
+            return
+        except Fenced as error:
+            self._forget(plan, "fenced", str(error), pause=True)
+            self.leadership.lost(str(error))
+            return
+        if not self._leads():
+            # Whoever leads now finds the intent and settles it against the hub.
+            self._forget(plan, "not-leading", "leadership ended before the write", pause=True)
             return
         if not self._still_right(plan, self.state.clock.now()):
             await self._give_up(plan, "overtaken", "the views changed before the write", pause=False)
@@ -280,7 +346,11 @@ class DispatchLoop:
 
     async def _give_up(self, plan: Planned, result: str, error: str, *, pause: bool) -> None:
         """The write was not made: close the stored intent and forget the promise."""
-        await self.store.mark(plan.decision.id, IntentState.ABANDONED, self.state.clock.now())
+        try:
+            await self.store.mark(plan.decision.id, IntentState.ABANDONED, self.state.clock.now())
+        except Transient as error_of_store:
+            get_logger().error("intent_left_open", decision=plan.decision.id, error=str(error_of_store))
+            self._from_store = True
         self._forget(plan, result, error, pause=pause)
 
     def _forget(self, plan: Planned, result: str, error: str, *, pause: bool) -> None:

@@ -46,6 +46,11 @@ def decode_hold(document: bytes) -> Hold:
     return _decode(_HOLD, document, "hold")
 
 
+def digest_of_bytes(document: bytes) -> str:
+    """SHA-256 of a record's canonical bytes, in hexadecimal: what a replay is held against."""
+    return hashlib.sha256(document).hexdigest()
+
+
 def wait_fingerprint(decision: Decision) -> str:
     """Equal for two decisions that came to the same result for the same reasons.
 

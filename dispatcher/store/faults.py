@@ -11,15 +11,22 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import psycopg
 from sqlalchemy import exc
 
 from dispatcher.core.errors import Fatal, Transient
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_DAMAGED_SQLSTATES = ("XX001", "XX002")
+_PASSING_SQLSTATES = ("08", "25006", "40", "42501", "53", "55", "57", "58")
+"""Lost, read-only (a standby that was not promoted yet), deadlock, rights (being set up), full, locked, shut down, I/O:
+classes of SQLSTATE after which the same call may succeed."""
 DAMAGE_FIX = (
     "stop the daemon, move the store file (with its -wal and -shm) aside and put back the last backup; without one, "
     "start on a new file: running work is left alone, only the history is lost"
 )
+
+POSTGRES_DAMAGE_FIX = "stop the daemon, have the database repaired or restored from its last backup, and start again"
 
 
 @asynccontextmanager
@@ -48,6 +55,16 @@ def _translate(error: exc.DBAPIError, what: str) -> Exception | None:
     code = getattr(error.orig, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in _DAMAGED:
         return Fatal(f"store: {what}: {error.orig}", fix=DAMAGE_FIX)
+    state = error.orig.sqlstate if isinstance(error.orig, psycopg.Error) else None
+    if state in _DAMAGED_SQLSTATES:
+        return Fatal(f"store: {what}: {_line(error)}", fix=POSTGRES_DAMAGE_FIX)
+    if state is not None and state.startswith(_PASSING_SQLSTATES):
+        return Transient(f"store: {what}: {_line(error)}", retry_after_s=1.0)
     if isinstance(error, exc.OperationalError | exc.InterfaceError) or error.connection_invalidated:
-        return Transient(f"store: {what}: {error.orig}", retry_after_s=1.0)
+        return Transient(f"store: {what}: {_line(error)}", retry_after_s=1.0)
     return None
+
+
+def _line(error: exc.DBAPIError) -> str:
+    """What the database says, in one line; statements and parameters stay out."""
+    return " ".join(str(error.orig).split())

@@ -8,25 +8,28 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 
-from sqlalchemy import Row, Select, delete, func, insert, or_, select, update
+from sqlalchemy import Row, Select, delete, func, insert, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from dispatcher.core.decision import Decision, Outcome
-from dispatcher.core.errors import Fatal, Refused
+from dispatcher.core.errors import Conflict, Fatal, Fenced, Refused
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.ports import Intent, IntentState
+from dispatcher.core.replay import Inputs, Record
 from dispatcher.core.snapshot import Hold
 from dispatcher.store.codec import (
     CodecError,
     decode_decision,
     decode_hold,
+    digest_of_bytes,
     encode_decision,
     encode_hold,
     wait_fingerprint,
 )
 from dispatcher.store.faults import translated
-from dispatcher.store.tables import decisions, from_micros, holds, intents, to_micros
+from dispatcher.store.inputs import InputLog
+from dispatcher.store.tables import decisions, from_micros, holds, intents, leadership, to_micros
 
 WRITES = "entrepot_writes"
 """Execution option of connections that will write: they take the lock at BEGIN (see opening)."""
@@ -42,39 +45,54 @@ class SqlStore:
         self._deadline_s = deadline_s
         self._read_only = read_only
         # One writer at a time is SQLite's own rule; queueing here keeps it fair and off the busy timeout.
-        self._writer = asyncio.Lock()
+        self._sqlite = engine.dialect.name == "sqlite"
+        self._writer = asyncio.Semaphore(1 if self._sqlite else 1000)
+        self.input_log = InputLog(self._writing, self._reading)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    async def commit(self, decision: Decision, hold: Hold | None, intent: Intent | None) -> None:
+    async def commit(
+        self, decision: Decision, hold: Hold | None, intent: Intent | None, seen: Inputs | None = None
+    ) -> None:
         """Record a decision with its hold and intent, all or nothing. Repeating it changes nothing, not even after
         its hold was released: the first commit is the fact.
 
         Of a run of equal waits of one workload (see `wait_fingerprint`) the first and the newest record stay; the
-        newest counts those between. So a job that waits for a week costs two rows.
+        newest counts those between. So a job that waits for a week costs two rows. `seen` is kept beside it for
+        replay, within bounds of its own (see `dispatcher.store.inputs`).
 
         Raises:
             Transient: nothing is promised; the outcome may be unknown, a repeat is safe.
+            Fenced: the intent's term is older than one that has begun.
+            Conflict: another nomination of the Workload is open, or was decided on the same version of it.
             Refused: hold or intent is of another decision, or the store was opened for reading.
         """
         self._check_same(decision, hold, intent)
         row = _decision_row(decision)
+        packed = await self.input_log.pack(decision.id, seen) if seen is not None and not self._read_only else None
         try:
             async with self._writing("recording a decision") as connection:
                 known = await connection.scalar(select(decisions.c.seq).where(decisions.c.id == decision.id))
                 if known is not None:
                     return
+                if intent is not None:
+                    await _require_term(connection, intent.term)
                 await connection.execute(insert(decisions).values(row))
                 if hold is not None:
                     await connection.execute(insert(holds).values(_hold_row(hold)))
                 if intent is not None:
-                    await connection.execute(insert(intents).values(_intent_row(intent)))
+                    await connection.execute(insert(intents).values(_intent_row(intent, decision)))
                 if decision.outcome is Outcome.WAIT:
                     await _thin_waits(connection, decision.workload)
+                if packed is not None:
+                    await self.input_log.write(connection, packed)
         except IntegrityError:
             # Where writers do not exclude each other (PostgreSQL), another may have recorded it since our look.
             if await self.decision(decision.id) is None:
-                raise
+                raise Conflict(f"store: another nomination of {decision.key} is open or on the same version") from None
+            return
+        if packed is not None:
+            self.input_log.committed(packed)
 
     async def mark(self, decision: DecisionId, state: IntentState, now: datetime) -> None:
         """Move an intent on. ABANDONED also drops the decision's hold, in the same transaction.
@@ -98,6 +116,22 @@ class SqlStore:
         async with self._writing("releasing holds") as connection:
             await connection.execute(delete(holds).where(holds.c.workload == workload))
 
+    async def lead(self, term: int, holder: str, now: datetime) -> None:
+        """Begin a term. See `dispatcher.core.ports.Fence`."""
+        async with self._writing("beginning a term") as connection:
+            row = (await connection.execute(select(leadership).with_for_update())).one()
+            if (row.term, row.holder) == (term, holder):
+                return
+            if row.term >= term:
+                raise Fenced(f"store: term {row.term} of {row.holder or 'nobody'} has begun; {term} is over")
+            begun = {"term": term, "holder": holder, "since": to_micros(now)}
+            await connection.execute(update(leadership).values(begun))
+
+    async def term(self) -> int:
+        """The newest term that began; 0 = none."""
+        async with self._reading("reading the term") as connection:
+            return int(await connection.scalar(select(leadership.c.term)) or 0)
+
     async def prune(self, before: datetime, live: Collection[WorkloadUid] = ()) -> int:
         """Forget decisions older than `before`, with their closed intents; returns how many.
 
@@ -105,6 +139,7 @@ class SqlStore:
         and newest choice (why a long job is where it is). Works in batches, so that commits get their turn between.
         """
         cutoff, last, total = to_micros(before), 0, 0
+        await self.input_log.expire(before)
         keep = await self._kept(sorted(live))
         while True:
             async with self._writing("pruning") as connection:
@@ -116,6 +151,22 @@ class SqlStore:
                 await connection.execute(delete(intents).where(intents.c.decision.in_(ids)))
                 await connection.execute(delete(decisions).where(decisions.c.id.in_(ids)))
                 total += len(ids)
+
+    async def compact(self, step_pages: int = 256) -> int:
+        """Give the room of what was pruned back to the file system, in short steps; returns pages of SQLite.
+
+        PostgreSQL's autovacuum does this by itself: there it is nothing.
+        """
+        freed = 0
+        while self._sqlite:
+            async with self._writing("compacting") as connection:
+                before = int(await connection.scalar(text("PRAGMA freelist_count")) or 0)
+                (await connection.exec_driver_sql(f"PRAGMA incremental_vacuum({step_pages})")).close()
+                after = int(await connection.scalar(text("PRAGMA freelist_count")) or 0)
+            freed += before - after
+            if after == 0 or after == before:
+                break
+        return freed
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -139,6 +190,16 @@ class SqlStore:
         found = await self._decisions(select(decisions).where(decisions.c.id == decision), 1)
         return found[0] if found else None
 
+    async def record(self, decision: DecisionId) -> Record | None:
+        """A decision with what it saw, for replay; None when there is no such decision, or its inputs are gone."""
+        async with self._reading("reading a record") as connection:
+            row = (await connection.execute(select(decisions).where(decisions.c.id == decision))).first()
+        try:
+            found = await self.input_log.read(decision) if row is not None else None
+        except CodecError as error:
+            raise Refused(f"store: decision {decision}: {error}") from None
+        return Record(_decision(row), digest_of_bytes(row.document), found) if row is not None and found else None
+
     async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
         """Newest first. `workload_key` is namespace/name of the Workload, or of its job."""
         wanted = or_(decisions.c.key == workload_key, decisions.c.job_key == workload_key)
@@ -154,6 +215,21 @@ class SqlStore:
         if outcome is not None:
             query = query.where(decisions.c.outcome == outcome.value)
         return await self._decisions(query, limit)
+
+    async def position(self) -> int:
+        """Where the newest decision is recorded; 0 = there is none."""
+        async with self._reading("following decisions") as connection:
+            return int(await connection.scalar(select(func.max(decisions.c.seq))) or 0)
+
+    async def newer(self, after: int, limit: int = 500) -> tuple[int, Sequence[Decision]]:
+        """Decisions recorded after position `after`, in the order of their recording, and the position reached.
+
+        Positions of commits that ran side by side may become visible out of order: ask with a margin.
+        """
+        query = select(decisions).where(decisions.c.seq > after).order_by(decisions.c.seq).limit(_bounded(limit))
+        async with self._reading("following decisions") as connection:
+            rows = (await connection.execute(query)).all()
+        return (rows[-1].seq if rows else after), tuple(_decision(row) for row in rows)
 
     async def keys_named(self, name: str, limit: int = 20) -> Sequence[str]:
         """Workload keys (namespace/name) that a bare workload or job name stands for, newest decision first."""
@@ -210,6 +286,13 @@ class SqlStore:
         for what, part in (("hold", hold), ("intent", intent)):
             if part is not None and (part.decision, part.workload) != (decision.id, decision.workload):
                 raise Refused(f"store: {what} of decision {part.decision} cannot be committed with {decision.id}")
+
+
+async def _require_term(connection: AsyncConnection, term: int) -> None:
+    """Raises Fenced when a later term has begun. The shared lock makes a term that begins now wait for our commit."""
+    row = (await connection.execute(select(leadership).with_for_update(read=True))).one()
+    if term < row.term:
+        raise Fenced(f"store: term {row.term} of {row.holder} has begun; {term} is over")
 
 
 async def _thin_waits(connection: AsyncConnection, workload: WorkloadUid) -> None:
@@ -278,7 +361,7 @@ def _hold_row(hold: Hold) -> dict[str, object]:
     }
 
 
-def _intent_row(intent: Intent) -> dict[str, object]:
+def _intent_row(intent: Intent, decision: Decision) -> dict[str, object]:
     return {
         "decision": intent.decision,
         "workload": intent.workload,
@@ -286,6 +369,8 @@ def _intent_row(intent: Intent) -> dict[str, object]:
         "state": intent.state.value,
         "made_at": to_micros(intent.made_at),
         "changed_at": to_micros(intent.made_at),
+        "resource_version": decision.resource_version,
+        "term": intent.term,
     }
 
 
@@ -296,6 +381,7 @@ def _intent(row: Row[tuple[object, ...]]) -> Intent:
         clusters=tuple(ClusterName(name) for name in json.loads(row.clusters)),
         state=IntentState(row.state),
         made_at=from_micros(row.made_at),
+        term=row.term,
     )
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text, text
 
 METADATA = MetaData()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BIG = BigInteger().with_variant(Integer(), "sqlite")
+_OPEN = text("state = 'planned'")
+_DECIDED = text("state <> 'abandoned' AND resource_version <> ''")
 
 decisions = Table(
     "decisions",
@@ -65,7 +67,57 @@ intents = Table(
     Column("state", String(16), nullable=False),
     Column("made_at", BigInteger, nullable=False),
     Column("changed_at", BigInteger, nullable=False),
+    Column("resource_version", String(253), nullable=False, server_default=""),
+    Column("term", BigInteger, nullable=False, server_default="0"),
     Index("intents_by_state", "state", "made_at"),
+    # Two daemons cannot both promise: one open nomination a Workload, and one for each version that was decided on.
+    Index("intents_one_open", "workload", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
+    Index(
+        "intents_one_per_version",
+        "workload",
+        "resource_version",
+        unique=True,
+        sqlite_where=_DECIDED,
+        postgresql_where=_DECIDED,
+    ),
+)
+
+leadership = Table(
+    "leadership",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("term", BigInteger, nullable=False),
+    Column("holder", String(253), nullable=False),
+    Column("since", BigInteger, nullable=False),
+)
+"""One row: the newest term that began."""
+
+
+input_segments = Table(
+    "input_segments",
+    METADATA,
+    Column("id", _BIG, primary_key=True, autoincrement=True),
+    Column("started_at", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("decisions", BigInteger, nullable=False),
+)
+"""What decisions saw is kept and forgotten by the segment (see inputs); `size` is at least the bytes that are in it."""
+
+input_pieces = Table(
+    "input_pieces",
+    METADATA,
+    Column("segment", BigInteger, primary_key=True, autoincrement=False),
+    Column("digest", String(16), primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+
+inputs = Table(
+    "inputs",
+    METADATA,
+    Column("decision", String(64), primary_key=True),
+    Column("segment", BigInteger, nullable=False),
+    Column("document", LargeBinary, nullable=False),
+    Index("inputs_by_segment", "segment"),
 )
 
 

@@ -12,6 +12,7 @@ import pytest
 from dispatcher.core.decision import Decision
 from dispatcher.core.ids import DecisionId, WorkloadUid
 from dispatcher.core.ports import HubPort, Intent, IntentState, Nomination, Notice, Store, Wake
+from dispatcher.core.replay import Inputs, Record
 from dispatcher.core.snapshot import Hold, HubView
 from tests.loops.bench import Bench, start
 from tests.loops.jobs import B200, H100, gang
@@ -53,9 +54,11 @@ class FusedStore:
     store: Store
     fuse: Fuse
 
-    async def commit(self, decision: Decision, hold: Hold | None, intent: Intent | None) -> None:
+    async def commit(
+        self, decision: Decision, hold: Hold | None, intent: Intent | None, seen: Inputs | None = None
+    ) -> None:
         self.fuse.before_step()
-        await self.store.commit(decision, hold, intent)
+        await self.store.commit(decision, hold, intent, seen)
         self.fuse.after_step()
 
     async def mark(self, decision: DecisionId, state: IntentState, now: datetime) -> None:
@@ -76,6 +79,9 @@ class FusedStore:
 
     async def decision(self, decision: DecisionId) -> Decision | None:
         return await self.store.decision(decision)
+
+    async def record(self, decision: DecisionId) -> Record | None:
+        return await self.store.record(decision)
 
     async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
         return await self.store.decisions_of(workload_key, limit)

@@ -10,17 +10,27 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text, update
 
 from dispatcher.core.decision import Outcome
 from dispatcher.core.errors import Fatal, Refused, Transient
 from dispatcher.core.ids import ClusterName, DecisionId
 from dispatcher.core.ports import IntentState, Store
 from dispatcher.store import SqlStore, decode_decision, open_records, open_store
+from dispatcher.store.tables import decisions
 from tests.unit.records import NOW, decision, hold_of, intent_of, no_nodes, priced, rejected
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+async def store(target: str) -> AsyncIterator[SqlStore]:
+    opened = await open_store(target)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def file_store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    """What concerns SQLite's file alone."""
     opened = await open_store(tmp_path / "store.db")
     yield opened
     await opened.close()
@@ -39,13 +49,13 @@ def copied(folder: Path, to: Path) -> Path:
     return to
 
 
-async def test_what_was_committed_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_what_was_committed_is_there_after_a_restart(target: str) -> None:
     made = decision()
-    first: Store = await open_store(tmp_path / "new" / "store.db")
+    first: Store = await open_store(target)
     await first.commit(made, hold_of(made), intent_of(made))
     await first.close()
 
-    again = await open_store(tmp_path / "new" / "store.db")
+    again = await open_store(target)
     assert await again.decision(made.id) == made
     assert list(await again.holds()) == [hold_of(made)]
     assert list(await again.intents(IntentState.PLANNED)) == [intent_of(made)]
@@ -66,7 +76,7 @@ async def test_committing_twice_changes_nothing_even_after_the_hold_was_released
 
 
 async def test_abandoning_an_intent_drops_the_hold_of_that_decision_only(store: SqlStore) -> None:
-    one, two = decision(1), decision(2, chosen="cloud-eu")
+    one, two = decision(1), decision(2, key="team-a/job-other", chosen="cloud-eu")
     for made in (one, two):
         await store.commit(made, hold_of(made), intent_of(made))
     await store.mark(one.id, IntentState.ABANDONED, NOW)
@@ -109,7 +119,7 @@ async def test_recent_narrows_by_cluster_and_by_outcome(store: SqlStore) -> None
     assert list(await store.recent(limit=1)) == [wait]
 
 
-async def test_a_week_of_equal_waits_keeps_the_first_and_the_newest_record(store: SqlStore, tmp_path: Path) -> None:
+async def test_a_week_of_equal_waits_keeps_the_first_and_the_newest_record(store: SqlStore) -> None:
     waits = [
         decision(
             n,
@@ -122,9 +132,9 @@ async def test_a_week_of_equal_waits_keeps_the_first_and_the_newest_record(store
     for record in waits:
         await store.commit(record, None, None)
     assert list(await store.decisions_of(waits[0].key)) == [waits[29], waits[0]]
-    raw = sqlite3.connect(tmp_path / "store.db")
-    assert raw.execute("SELECT repeats FROM decisions ORDER BY seq DESC LIMIT 1").fetchone() == (28,)
-    raw.close()
+    async with store._engine.connect() as connection:
+        newest = await connection.execute(text("SELECT repeats FROM decisions ORDER BY seq DESC LIMIT 1"))
+        assert newest.scalar_one() == 28
 
 
 async def test_a_wait_for_another_reason_starts_a_new_run(store: SqlStore) -> None:
@@ -308,8 +318,8 @@ async def test_a_new_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_commits_are_flushed_through_a_write_ahead_log(store: SqlStore) -> None:
-    async with store._engine.connect() as connection:
+async def test_commits_are_flushed_through_a_write_ahead_log(file_store: SqlStore) -> None:
+    async with file_store._engine.connect() as connection:
         assert (await connection.exec_driver_sql("PRAGMA journal_mode")).scalar_one() == "wal"
         assert (await connection.exec_driver_sql("PRAGMA synchronous")).scalar_one() == 2  # FULL
 
@@ -353,14 +363,12 @@ async def test_records_that_do_not_exist_are_named_with_the_fix(tmp_path: Path) 
         await open_records(empty)
 
 
-async def test_an_unreadable_record_is_named_and_the_others_stay_readable(store: SqlStore, tmp_path: Path) -> None:
+async def test_an_unreadable_record_is_named_and_the_others_stay_readable(store: SqlStore) -> None:
     good, bad = decision(1), decision(2, key="n/other")
     for record in (good, bad):
         await store.commit(record, None, None)
-    raw = sqlite3.connect(tmp_path / "store.db")
-    raw.execute("UPDATE decisions SET document = ? WHERE id = ?", (b'{"id": 3}', bad.id))
-    raw.commit()
-    raw.close()
+    async with store._engine.begin() as connection:
+        await connection.execute(update(decisions).where(decisions.c.id == bad.id).values(document=b'{"id": 3}'))
     with pytest.raises(Refused, match=f"decision {bad.id}, written by version 0.1.0"):
         await store.decision(bad.id)
     assert await store.decision(good.id) == good

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 
+import psycopg
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, insert
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from dispatcher.core.errors import Fatal
-from dispatcher.store import open_records, open_store
+from dispatcher.core.ports import IntentState
+from dispatcher.store import migrations, open_records, open_store
 from dispatcher.store.schema import config_for as _config
 from dispatcher.store.sql import _decision_row
 from dispatcher.store.tables import METADATA, decisions
-from tests.unit.records import NOW, decision
+from tests.postgres import PASSWORD, PostgresServer
+from tests.unit.records import NOW, decision, intent_of
 
 
 def store_at(file: Path, revision: str) -> None:
@@ -33,13 +38,89 @@ def store_at(file: Path, revision: str) -> None:
     engine.dispose()
 
 
+def revisions() -> list[str]:
+    """Every schema that a release ever wrote, the newest excepted."""
+    script = ScriptDirectory(str(Path(migrations.__file__).parent))
+    return sorted(r.revision for r in script.walk_revisions() if r.revision != script.get_current_head())
+
+
+def postgres_at(url: str, revision: str) -> None:
+    """A database as an older release left it."""
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url))
+    with engine.begin() as connection:
+        command.upgrade(_config(connection), revision)
+        row = {name: value for name, value in _decision_row(decision()).items() if name != "reasons"}
+        connection.execute(insert(decisions).values(row))
+        made = intent_of(decision())
+        old = {"decision": made.decision, "workload": made.workload, "clusters": '["onprem-1"]', "state": "planned"}
+        columns = ", ".join(old)
+        values = ", ".join(f"'{value}'" for value in old.values())
+        # Before revision 3 nothing kept two daemons from opening two.
+        rows = [(made.decision, 2)] + ([("d-forgotten", 1)] if revision < "0003" else [])
+        for name, at in rows:
+            connection.exec_driver_sql(
+                f"INSERT INTO intents ({columns}, made_at, changed_at) VALUES ({values}, {at}, {at})".replace(
+                    made.decision, name
+                )
+            )
+    engine.dispose()
+
+
+@pytest.mark.parametrize("revision", revisions())
+async def test_a_postgresql_database_of_every_released_revision_is_upgraded_and_keeps_its_records(
+    postgres: PostgresServer, revision: str
+) -> None:
+    url = postgres.database()
+    postgres_at(url, revision)
+    store = await open_store(url)
+    assert list(await store.recent()) == [decision()]
+    still_open = [i.decision for i in await store.intents(IntentState.PLANNED)]
+    assert still_open == [decision().id], "of two open intents of one workload the newest stays"
+    assert await store.term() == 0
+    await store.lead(1, "somebody", NOW)
+    await store.close()
+
+
+async def test_replicas_that_start_together_upgrade_one_after_the_other(postgres: PostgresServer) -> None:
+    url = postgres.database()
+    async with asyncio.TaskGroup() as group:
+        opening = [group.create_task(open_store(url)) for _ in range(4)]
+    for task in opening:
+        assert await task.result().term() == 0
+        await task.result().close()
+
+
+async def test_the_migrations_make_exactly_the_tables_of_the_code_on_postgresql(postgres: PostgresServer) -> None:
+    url = postgres.database()
+    await (await open_store(url)).close()
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url))
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+    engine.dispose()
+
+
+async def test_a_postgresql_database_of_a_newer_release_is_refused_with_the_fix(postgres: PostgresServer) -> None:
+    url = postgres.database()
+    await (await open_store(url)).close()
+    with psycopg.connect(url) as raw:
+        raw.execute("UPDATE alembic_version SET version_num = '9999'")
+    for opening in (open_store, open_records):
+        with pytest.raises(Fatal, match="9999") as caught:
+            await opening(url)
+        assert "version" in caught.value.fix
+        assert PASSWORD not in str(caught.value)
+
+
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-async def test_a_file_of_revision_1_is_upgraded_keeps_its_records_and_leaves_a_copy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("revision", revisions())
+async def test_a_file_of_every_released_revision_is_upgraded_keeps_its_records_and_leaves_a_copy(
+    tmp_path: Path, revision: str
+) -> None:
     file = tmp_path / "store.db"
-    store_at(file, "0001")
+    store_at(file, revision)
     store = await open_store(file)
     assert list(await store.recent()) == [decision()]
     for number in range(2, 6):
@@ -47,8 +128,8 @@ async def test_a_file_of_revision_1_is_upgraded_keeps_its_records_and_leaves_a_c
     assert len(await store.recent()) == 3
     await store.close()
 
-    copy = sqlite3.connect(tmp_path / "store.db.0001.bak")
-    assert copy.execute("SELECT version_num FROM alembic_version").fetchone() == ("0001",)
+    copy = sqlite3.connect(tmp_path / f"store.db.{revision}.bak")
+    assert copy.execute("SELECT version_num FROM alembic_version").fetchone() == (revision,)
     assert copy.execute("SELECT id FROM decisions").fetchall() == [(decision().id,)]
     copy.close()
 
@@ -94,4 +175,4 @@ def test_the_tables_can_be_written_for_postgresql() -> None:
     for table in METADATA.sorted_tables:
         assert "CREATE TABLE" in str(CreateTable(table).compile(dialect=dialect))
         for index in table.indexes:
-            assert "CREATE INDEX" in str(CreateIndex(index).compile(dialect=dialect))
+            assert " INDEX " in str(CreateIndex(index).compile(dialect=dialect))
