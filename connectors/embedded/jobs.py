@@ -119,16 +119,19 @@ class JobRun:
 
     def pod_ended(self, child: _Child, failed: bool) -> None:
         """A pod of this job is over; make the next one, or end the job."""
-        if self.running:
+        if self.finished is None and not self.deleted:
             self._go_on(child, failed)
         self._watcher.job_changed(self)
         self._tell_if_stopped()
 
     def _go_on(self, child: _Child, failed: bool) -> None:
+        """A job that is being suspended makes no more pods, but it can still complete or fail."""
         if child.failures > child.group.backoff_limit:
             self._finish(FAILED)
         elif all(other.complete for children in self._children for other in children):
             self._finish(SUCCEEDED)
+        elif not self.running:
+            return
         elif failed:
             self._world.after(RETRY_BASE_S * 2 ** (child.failures - 1), lambda: self._refill(child))
         else:
@@ -140,7 +143,7 @@ class JobRun:
 
     def _finish(self, reason: str) -> None:
         self.finished = reason
-        self.stop(lambda: None)
+        self.stop(self._stopped or (lambda: None))
         self._watcher.job_finished(self, reason)
 
     def _tell_if_stopped(self) -> None:

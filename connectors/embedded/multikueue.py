@@ -23,6 +23,9 @@ BATCH_S = 1.0
 """MultiKueue handles what workers tell it in batches of one second."""
 RECONNECT_S = 1.0
 """From a link that is back to a MultiKueueCluster that is Active."""
+FIRST_RECONNECT_S = 5.0
+RECONNECT_DOUBLINGS = 6
+"""MultiKueue tries a lost worker at once, then after 5 s, 10 s ... 320 s (v0.19.2 multikueuecluster.go, retryAfter)."""
 BACKOFF_BASE_S = 0.005
 BACKOFF_CAP_S = 1000.0
 ADAPTERS = ("Job", "JobSet")
@@ -31,11 +34,15 @@ OUT_OF_SYNC = "OutOfSync"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`remote_qps` None = calls to workers cost no time; stock Kueue has 5 a second (kueue-contract section 1)."""
+    """`remote_qps` None = calls to workers cost no time; stock Kueue has 5 a second (kueue-contract section 1).
+
+    With `reconnect_backoff` a mended link is noticed only at MultiKueue's next try, as in real life; without, at once.
+    """
 
     worker_lost_timeout_s: float = 900.0
     remote_qps: float | None = None
     remote_burst: int = 10
+    reconnect_backoff: bool = False
 
 
 class _Bucket:
@@ -96,7 +103,18 @@ class MultiKueue:
 
     def link_back(self, name: ClusterName) -> None:
         """A worker can be reached again; a moment later its client is there and everything is looked at."""
-        self._world.after(RECONNECT_S, lambda: self._reconnect(name))
+        self._world.after(RECONNECT_S + self._next_try_s(name), lambda: self._reconnect(name))
+
+    def _next_try_s(self, name: ClusterName) -> float:
+        """How long until MultiKueue tries a lost worker again."""
+        lost = self._lost_since.get(name)
+        if lost is None or not self._settings.reconnect_backoff:
+            return 0.0
+        gone_s, tried_s, step = (self._world.now - lost).total_seconds(), 0.0, 0
+        while tried_s < gone_s:
+            tried_s += FIRST_RECONNECT_S * 2 ** min(step, RECONNECT_DOUBLINGS)
+            step += 1
+        return tried_s - gone_s
 
     def switch_off(self, name: ClusterName, reason: str) -> None:
         """A MultiKueueCluster's configuration is broken (BadKubeConfig ...)."""

@@ -8,34 +8,49 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from dispatcher.app.server import ApiServer
+from dispatcher.core.errors import Transient
 from dispatcher.core.ids import ClusterName
+from dispatcher.core.lease import Always
 from dispatcher.core.policy import ClusterPolicy, Policy
-from dispatcher.core.ports import Clock, HubPort, WorkerPort
-from dispatcher.loops import dispatch, gauges, notify, reload
+from dispatcher.core.ports import Clock, HubPort, Leadership, WorkerPort
+from dispatcher.leader import LOOP as LEADER_LOOP
+from dispatcher.leader import Candidacy, Elector
+from dispatcher.logs import get_logger
+from dispatcher.loops import dispatch, follow, gauges, notify, reload, watch_copies
 from dispatcher.loops.dispatch import DispatchLoop
+from dispatcher.loops.follow import FollowLoop
 from dispatcher.loops.gauges import GaugeLoop
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.reload import PolicySource, ReloadLoop
+from dispatcher.loops.watch_copies import CopiesLoop
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, LoopHealth, Supervisor, Waker
 from dispatcher.state import BlueprintStatus, FleetState
 from dispatcher.store import SqlStore
 from dispatcher.web.api import build_api
+from dispatcher.web.fleet import LeaderFacts
 
 FOREVER = float("inf")
 PRUNE_EVERY_S = 6 * 3600.0
 KEEP = timedelta(days=30)
 """How long decisions of workloads that are gone stay in the store."""
+STORE_PATIENCE_S = 30.0
+"""A leader that cannot reach the store for this long lets another try."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a daemon runs on: a hub, a way to reach a worker, a clock, and where policies come from."""
+    """What a daemon runs on: a hub, a way to reach a worker, a clock, and where policies come from.
+
+    With `candidacy` it is one of several replicas, of which one leads; without, it runs alone in `alone`'s term.
+    """
 
     hub: HubPort
     connect: Callable[[ClusterPolicy], WorkerPort]
     clock: Clock
     source: PolicySource
+    candidacy: Candidacy | None = None
+    alone: Always = field(default_factory=Always)
 
 
 @dataclass(slots=True)
@@ -92,13 +107,38 @@ class Daemon:
         self.health = Health(clock)
         self.supervisor = Supervisor(clock, self.health, self.metrics)
         self.waker = Waker(clock)
-        self.workers = WorkerSet(self.supervisor, around.connect, self.waker.wake)
+        self.copies_waker = Waker(clock)
+        self.workers = WorkerSet(self.supervisor, around.connect, self._views_changed)
         self.workers.apply(policy)
         status = BlueprintStatus(policy.digest, clock.now())
         self.state = FleetState(clock, policy, status, around.hub, self.workers.ports)
         self.notices = NoticeLoop(around.hub, clock, self.metrics, self.health, Waker(clock))
-        self.dispatch = DispatchLoop(self.state, store, self.notices, self.metrics, self.health, self.waker)
+        self.elector = self._elector(around.candidacy) if around.candidacy is not None else None
+        self.leadership: Leadership = self.elector or around.alone
+        self.dispatch = DispatchLoop(
+            self.state, store, self.notices, self.metrics, self.health, self.waker, leadership=self.leadership
+        )
+        self.copies = CopiesLoop(
+            self.state,
+            self.notices,
+            self.metrics,
+            self.health,
+            self.copies_waker,
+            self.waker.wake,
+            leadership=self.leadership,
+        )
         self.server = ApiServer(build_api(self.state, store, self), listen) if listen is not None else None
+
+    def _elector(self, candidacy: Candidacy) -> Elector:
+        return Elector(
+            candidacy, self.store, self.around.clock, self.metrics, self.health, self._working, self.waker.wake
+        )
+
+    def _working(self) -> bool:
+        """Whether leading would be of use: the loops that act live, and the store has answered of late."""
+        dead = {loop.name for loop in self.health.sick()} & {dispatch.LOOP, notify.LOOP}
+        away_s = self.dispatch.store_away_since_s
+        return not dead and (away_s is None or self.around.clock.monotonic_s() - away_s < STORE_PATIENCE_S)
 
     async def run(self) -> None:
         """Start everything in one TaskGroup; returns never, unless the process is to end."""
@@ -108,11 +148,15 @@ class Daemon:
         gauge_loop = GaugeLoop(self.state, self.metrics, self.health)
         supervise = self.supervisor.supervise
         async with asyncio.TaskGroup() as group:
-            hub_watch = supervise("hub", lambda: self.around.hub.run(self.waker.wake), limit_s=FOREVER)
+            hub_watch = supervise("hub", lambda: self.around.hub.run(self._views_changed), limit_s=FOREVER)
             group.create_task(hub_watch, name="hub")
             self.workers.start(group)
             self._start_loops(group, {notify.LOOP: self.notices.run, reload.LOOP: reloads.run})
             self._start_loops(group, {dispatch.LOOP: self.dispatch.run, gauges.LOOP: gauge_loop.run})
+            self._start_loops(group, {watch_copies.LOOP: self.copies.run})
+            if self.elector is not None:
+                following = FollowLoop(self.state, self.store, self.leadership, self.health)
+                self._start_loops(group, {LEADER_LOOP: self.elector.run, follow.LOOP: following.run})
             group.create_task(supervise("retention", self._prune, limit_s=FOREVER), name="retention")
             if self.server is not None:
                 group.create_task(supervise("http", self.server.run, limit_s=FOREVER), name="http")
@@ -121,14 +165,28 @@ class Daemon:
         for name, loop in loops.items():
             group.create_task(self.supervisor.supervise(name, loop), name=name)
 
+    def _views_changed(self) -> None:
+        self.waker.wake()
+        self.copies_waker.wake()
+
     def _policy_changed(self, policy: Policy) -> None:
         self.workers.apply(policy)
         self.waker.wake()
 
     async def _prune(self) -> None:
         while True:
+            self.health.beat("retention")
             await self.around.clock.sleep(PRUNE_EVERY_S)
-            await self.store.prune(self.around.clock.now() - KEEP, tuple(self.state.hub_view().workloads))
+            if not self.leadership.may_write(self.around.clock.monotonic_s()):
+                continue
+            try:
+                kept = tuple(self.state.hub_view().workloads)
+                forgotten = await self.store.prune(self.around.clock.now() - KEEP, kept)
+                pages = await self.store.compact()
+            except Transient as error:
+                get_logger().warning("store_not_pruned", error=str(error))
+                continue
+            get_logger().info("store_pruned", decisions=forgotten, pages_returned=pages)
 
     # --- HealthSource of the API ---------------------------------------------------------------------------------
 
@@ -145,6 +203,14 @@ class Daemon:
         if age_s > limit_s:
             return False, (f"the hub has been silent for {age_s:.0f} s (limit {limit_s} s)",)
         return True, ()
+
+    def leader(self) -> LeaderFacts | None:
+        """Who leads among the replicas; None for a daemon that runs alone."""
+        if self.elector is None:
+            return None
+        leading = self.leadership.may_write(self.around.clock.monotonic_s())
+        tenure = self.elector.tenure
+        return LeaderFacts(leading, tenure.me, tenure.holder, tenure.role.value, self.elector.term)
 
     def metrics_text(self) -> bytes:
         return self.metrics.text()

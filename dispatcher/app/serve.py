@@ -6,20 +6,23 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from connectors.embedded import EmbeddedFleet, FastClock, NodeSpec, WorkerSpec
-from connectors.kubernetes import connect_hub, connect_worker
+from connectors.kubernetes import connect_hub, connect_lease, connect_worker
 from dispatcher.app.daemon import Daemon, Surroundings
 from dispatcher.config import BlueprintWatcher, LoadResult, load_blueprint
 from dispatcher.config.render import render
 from dispatcher.core.errors import EntrepotError, Fatal, Transient
+from dispatcher.core.lease import Always, LeaseTiming
 from dispatcher.core.policy import ClusterPolicy, Policy
 from dispatcher.core.ports import Clock, HubPort, WorkerPort
+from dispatcher.core.writing import WriteMode
+from dispatcher.leader import Candidacy, identity
 from dispatcher.logs import get_logger
 from dispatcher.runtime import SystemClock
-from dispatcher.store import open_store
+from dispatcher.store import SqlStore, is_postgres, open_store, shown
 
 READY_TRIES = 30
 READY_PAUSE_S = 2.0
@@ -35,15 +38,28 @@ class BlueprintInvalid(EntrepotError):
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What `entrepot serve` was asked for. `speed` is how many seconds of the embedded fleet pass in a real one."""
+    """What `entrepot serve` was asked for. `speed` is how many seconds of the embedded fleet pass in a real one.
+
+    `store` is a file of SQLite or a PostgreSQL URL. `ha` None = as the store says: replicas share a PostgreSQL, a file
+    is one daemon's own.
+    """
 
     blueprint: Path
-    store: Path
+    store: Path | str
     listen: str = "127.0.0.1:8383"
     kubeconfig: Path | None = None
     log_level: str = "info"
     embedded: bool = False
     speed: float = 1.0
+    ha: bool | None = None
+    lease: LeaseTiming = field(default_factory=LeaseTiming)
+    write_mode: WriteMode | None = None
+    """How nominations are written; None = the best that the hub allows."""
+
+    @property
+    def replicated(self) -> bool:
+        """Whether a leader has to be elected before anything is written."""
+        return is_postgres(self.store) if self.ha is None else self.ha
 
 
 class WatchedFolder:
@@ -108,10 +124,19 @@ async def serve(options: ServeOptions) -> None:
         else:
             around = await _kubernetes(options, system, first, stack)
         await wait_until_dispatchable(around.hub, around.clock)
-        store = await open_store(options.store)
+        store = await open_when_reachable(options.store, around.clock)
         stack.push_async_callback(store.close)
+        if around.candidacy is None:
+            around = replace(around, alone=await lead_alone(store, around.clock))
         daemon = Daemon(around, policy, store, options.listen)
-        get_logger().info("starting", policy=policy.digest, listen=options.listen, clusters=list(policy.clusters))
+        get_logger().info(
+            "starting",
+            policy=policy.digest,
+            listen=options.listen,
+            clusters=list(policy.clusters),
+            store=shown(options.store),
+            stands_as=around.candidacy.me if around.candidacy is not None else None,
+        )
         await run_until_signalled(daemon.run)
         get_logger().info("stopped")
 
@@ -119,13 +144,42 @@ async def serve(options: ServeOptions) -> None:
 async def _kubernetes(
     options: ServeOptions, clock: Clock, first: LoadResult, stack: contextlib.AsyncExitStack
 ) -> Surroundings:
-    hub = connect_hub(options.kubeconfig, clock)
+    hub = connect_hub(options.kubeconfig, clock, write_mode=options.write_mode)
     stack.push_async_callback(hub.close)
 
     def connect(cluster: ClusterPolicy) -> WorkerPort:
         return connect_worker(cluster.name, cluster.credentials, hub, clock)
 
-    return Surroundings(hub, connect, clock, WatchedFolder(options.blueprint, clock, first))
+    candidacy = None
+    if options.replicated:
+        lease = connect_lease(options.kubeconfig, clock, deadline_s=options.lease.renew_deadline_s / 2)
+        stack.push_async_callback(lease.close)
+        candidacy = Candidacy(lease, identity(), options.lease)
+    return Surroundings(hub, connect, clock, WatchedFolder(options.blueprint, clock, first), candidacy)
+
+
+async def open_when_reachable(target: Path | str, clock: Clock) -> SqlStore:
+    """Open the store, waiting for a database that is not there yet.
+
+    Raises:
+        Fatal: it is no store of ours, or it did not answer for a minute.
+    """
+    last = ""
+    for _ in range(READY_TRIES):
+        try:
+            return await open_store(target)
+        except Transient as error:
+            last = str(error)
+            get_logger().warning("store_not_reachable", error=last)
+        await clock.sleep(READY_PAUSE_S)
+    raise Fatal(f"the store could not be opened: {last}", "check --store (or ENTREPOT_STORE) and the database")
+
+
+async def lead_alone(store: SqlStore, clock: Clock) -> Always:
+    """Begin the next term for a daemon without replicas: a second one on the same store is then found out."""
+    term = await store.term() + 1
+    await store.lead(term, identity(), clock.now())
+    return Always(term)
 
 
 async def wait_until_dispatchable(hub: HubPort, clock: Clock) -> None:

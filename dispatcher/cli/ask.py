@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -142,7 +141,7 @@ def _looks_like_id(text: str) -> bool:
     return len(text) >= 12 and text.isalnum()
 
 
-def _one(decision_id: str, output: Output, server: str, store: Path | None) -> bool:
+def _one(decision_id: str, output: Output, server: str, store: str | None) -> bool:
     """Print one decision in full; False when there is none of that id."""
 
     def live(client: Client) -> tuple[DecisionView | None, bytes | None]:
@@ -175,7 +174,7 @@ def _job_path(prefix: str, ref: JobRef) -> tuple[str, dict[str, str | int]]:
 
 def _ask(
     server: str,
-    store: Path | None,
+    store: str | None,
     live: Callable[[Client], tuple[T, bytes | None]],
     kept: Callable[[Records], T],
 ) -> tuple[T, bytes | None]:
@@ -189,6 +188,7 @@ def _ask(
         # Imported here: opening a database takes longer to load than everything else together.
         from dispatcher.cli.records import Records
 
-        found = kept(Records(store))
-        note(f"{error.what}; this is from the records in {store}")
+        records = Records(store)
+        found = kept(records)
+        note(f"{error.what}; this is from the records in {records.where}")
         return found, None

@@ -1,4 +1,4 @@
-"""`blueprint lint|render|schema`: works on files alone, needs no daemon."""
+"""`blueprint lint|render|schema|diff`: the first three work on files alone; none needs a daemon."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from dispatcher.cli import diff
 from dispatcher.cli.errors import CliError, ExitCode
 from dispatcher.cli.options import Output, OutputOption
 from dispatcher.cli.printing import emit_data
@@ -25,6 +26,7 @@ def build() -> typer.Typer:
     app.command("lint")(lint)
     app.command("render")(render)
     app.command("schema")(schema)
+    app.command("diff")(diff.diff)
     return app
 
 

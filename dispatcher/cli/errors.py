@@ -15,6 +15,8 @@ class ExitCode(IntEnum):
     UNREACHABLE = 4
     INVALID_BLUEPRINT = 5
     FINDINGS = 6
+    DIFFERS = 7
+    BLUEPRINT_DIFFERS = 8
 
 
 class CliError(Exception):

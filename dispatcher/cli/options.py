@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,12 +35,12 @@ ServerOption = Annotated[
     str, typer.Option("--server", envvar="ENTREPOT_SERVER", help="where the daemon's API is", metavar="URL")
 ]
 StoreOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--store",
         envvar="ENTREPOT_STORE",
-        help="the daemon's store file: read (never written) when the daemon cannot be reached",
-        metavar="FILE",
+        help="the daemon's store (file or URL): read (never written) when the daemon cannot be reached",
+        metavar="FILE|URL",
     ),
 ]
 

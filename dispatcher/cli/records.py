@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from dispatcher.cli.client import ambiguous
@@ -13,7 +12,9 @@ from dispatcher.cli.options import JobRef
 from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.errors import EntrepotError, Fatal
 from dispatcher.core.ids import ClusterName, DecisionId
+from dispatcher.core.replay import Record
 from dispatcher.store import SqlStore, open_records
+from dispatcher.store import shown as shown_name
 from dispatcher.web import decisions as shown
 from dispatcher.web.models import DecisionList, DecisionView, WhyNotView, WhyView
 from dispatcher.web.why import HISTORY, why_from_records
@@ -22,10 +23,11 @@ T = TypeVar("T")
 
 
 class Records:
-    """The decisions in a store file. Each answer opens it, reads, and closes it again."""
+    """The decisions in a store. Each answer opens it, reads, and closes it again. `where` names it without secrets."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self.where = shown_name(target)
 
     def why(self, ref: JobRef) -> WhyView:
         return why_from_records(self._history(ref, HISTORY), from_records=True)
@@ -45,6 +47,10 @@ class Records:
         found = self._read(lambda store: store.decision(DecisionId(decision_id)))
         return shown.full(found) if found is not None else None
 
+    def record(self, decision_id: str) -> Record | None:
+        """A decision with what it saw; None when there is none of that id, or its inputs are not kept."""
+        return self._read(lambda store: store.record(DecisionId(decision_id)))
+
     def _history(self, ref: JobRef, limit: int) -> Sequence[Decision]:
         """Newest first, never empty. Raises CliError when nothing is recorded, or on several jobs of that name."""
 
@@ -61,12 +67,12 @@ class Records:
         history = self._read(look)
         if not history:
             what, fix = f"no decision about {ref.text} is recorded", "check the name; `entrepot decisions` lists them"
-            raise CliError(what, where=str(self._file), fix=fix, code=ExitCode.NOT_FOUND)
+            raise CliError(what, where=self.where, fix=fix, code=ExitCode.NOT_FOUND)
         return history
 
     def _read(self, look: Callable[[SqlStore], Awaitable[T]]) -> T:
         async def run() -> T:
-            store = await open_records(self._file)
+            store = await open_records(self._target)
             try:
                 return await look(store)
             finally:
@@ -76,7 +82,7 @@ class Records:
             return asyncio.run(run())
         except EntrepotError as error:
             fix = error.fix if isinstance(error, Fatal) else "look at the file and its folder, then ask again"
-            raise CliError(str(error), where=str(self._file), fix=fix) from None
+            raise CliError(str(error), where=self.where, fix=fix) from None
 
 
 def _is_kind(decision: Decision, kind: str | None) -> bool:

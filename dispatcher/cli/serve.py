@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,8 @@ import typer
 from dispatcher.cli.errors import CliError, ExitCode
 from dispatcher.cli.options import DEFAULT_LISTEN
 from dispatcher.core.errors import EntrepotError, Fatal
+from dispatcher.core.lease import LeaseTiming
+from dispatcher.core.writing import WriteMode
 
 
 class LogLevel(StrEnum):
@@ -19,6 +22,42 @@ class LogLevel(StrEnum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
+
+
+class WriteModeOption(StrEnum):
+    """core.writing.WriteMode, and `auto`."""
+
+    AUTO = "auto"
+    POLICY = WriteMode.CLEARING_POLICY.value
+    MERGE_PATCH = WriteMode.MERGE_PATCH_GATE.value
+    REPLICA = WriteMode.FULL_REPLICA.value
+
+
+StoreOption = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        envvar="ENTREPOT_STORE",
+        help="where decisions are kept: a file, or postgresql://... (a URL has a password: use the variable)",
+        metavar="FILE|URL",
+    ),
+]
+HaOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--ha/--no-ha",
+        help="be one of several replicas, of which one leads; on with a PostgreSQL URL, off with a file",
+        show_default=False,
+    ),
+]
+LeaseOption = Annotated[
+    str,
+    typer.Option(
+        "--lease",
+        help="seconds: a silent leader is replaced after / stops by itself after / renews every",
+        metavar="DURATION/DEADLINE/RETRY",
+    ),
+]
 
 
 def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declares a command line
@@ -29,9 +68,7 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
         Path | None,
         typer.Option("--kubeconfig", help="the hub's kubeconfig; else the pod's own account", metavar="FILE"),
     ] = None,
-    store: Annotated[
-        Path, typer.Option("--store", envvar="ENTREPOT_STORE", help="where decisions are kept", metavar="FILE")
-    ] = Path("entrepot.db"),
+    store: StoreOption = "entrepot.db",
     listen: Annotated[
         str, typer.Option("--listen", help="address of the API, health and metrics", metavar="HOST:PORT")
     ] = DEFAULT_LISTEN,
@@ -41,6 +78,12 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
     speed: Annotated[
         float, typer.Option("--speed", min=0.01, help="seconds of the embedded fleet per real second", metavar="N")
     ] = 1.0,
+    ha: HaOption = None,
+    lease: LeaseOption = "15/10/2",
+    write_mode: Annotated[
+        WriteModeOption,
+        typer.Option("--write-mode", help="how nominations are written; auto finds out what the hub allows"),
+    ] = WriteModeOption.AUTO,
     log_level: Annotated[LogLevel, typer.Option("--log-level", case_sensitive=False)] = LogLevel.INFO,
 ) -> None:
     """Run the daemon until it is signalled."""
@@ -53,12 +96,20 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
         )
     if speed != 1.0 and not embedded:
         raise CliError("a real fleet cannot be sped up", where="--speed", fix="add --embedded", code=ExitCode.USAGE)
+    if embedded and ha:
+        what, fix = "an embedded fleet lives in one process", "leave one of them out"
+        raise CliError(what, where="--ha and --embedded", fix=fix, code=ExitCode.USAGE)
+    timing = _timing(lease)
     # Imported here: only the daemon needs the connectors, and `why` must answer at once.
     from dispatcher.app import serve as daemon
     from dispatcher.logs import configure
 
     configure(log_level.value)
-    options = daemon.ServeOptions(blueprint, store, listen, kubeconfig, log_level.value, embedded, speed)
+    options = daemon.ServeOptions(
+        blueprint, store, listen, kubeconfig, log_level.value, embedded, speed, False if embedded else ha, timing
+    )
+    if write_mode is not WriteModeOption.AUTO:
+        options = replace(options, write_mode=WriteMode(write_mode.value))
     try:
         asyncio.run(daemon.serve(options))
     except daemon.BlueprintInvalid as error:
@@ -66,6 +117,17 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
         raise CliError(str(error), where=str(blueprint), fix=fix, code=ExitCode.INVALID_BLUEPRINT) from None
     except (EntrepotError, BaseExceptionGroup) as error:
         raise _explained(error, daemon.reason_of(error)) from error
+
+
+def _timing(text: str) -> LeaseTiming:
+    """15/10/2 as seconds. Raises CliError."""
+    try:
+        duration, deadline, retry = text.split("/")
+        return LeaseTiming(int(duration), float(deadline), float(retry))
+    except ValueError as error:
+        said = str(error) if "must" in str(error) else "it is not three numbers"
+        fix = "for example --lease 15/10/2 (the default) or 8/5/1"
+        raise CliError(f"{text!r}: {said}", where="--lease", fix=fix, code=ExitCode.USAGE) from None
 
 
 def _explained(error: BaseException, reason: EntrepotError | None) -> CliError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from dispatcher.core.ids import ClusterName
@@ -16,12 +17,24 @@ from dispatcher.web.models import (
     ClusterView,
     FlavorPlan,
     HealthView,
+    LeaderView,
     LoopView,
     NodeTotals,
     QuotaView,
     WorkerQueueView,
 )
 from dispatcher.web.status import age_s, link_text, span
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderFacts:
+    """Who leads, as one replica sees it. `holder` "" = nobody; `term` is our own, 0 while we do not lead."""
+
+    leading: bool
+    me: str
+    holder: str
+    role: str
+    term: int
 
 
 class HealthSource(Protocol):
@@ -31,6 +44,9 @@ class HealthSource(Protocol):
 
     def ready(self) -> tuple[bool, tuple[str, ...]]:
         """Whether it can dispatch now, and if not, why not."""
+
+    def leader(self) -> LeaderFacts | None:
+        """Who leads among the replicas; None for a daemon that runs alone."""
 
     def metrics_text(self) -> bytes:
         """Prometheus exposition format."""
@@ -135,7 +151,26 @@ def blueprint(state: FleetState) -> BlueprintView:
 def health(source: HealthSource) -> HealthView:
     loops = tuple(_loop(found) for found in source.loops())
     sick = [_sick_text(found) for found in loops if not found.ok]
-    return HealthView(ok=not sick, text="; ".join(sick) or "all loops come round", loops=loops)
+    facts = source.leader()
+    leader = _leader(facts) if facts is not None else None
+    return HealthView(ok=not sick, text="; ".join(sick) or "all loops come round", loops=loops, leader=leader)
+
+
+def _leader(facts: LeaderFacts) -> LeaderView:
+    if facts.leading:
+        text = f"{facts.me} leads in term {facts.term} and dispatches"
+    elif facts.holder and facts.holder != facts.me:
+        text = f"{facts.holder} leads; {facts.me} stands by"
+    else:
+        text = f"nobody is known to lead; {facts.me} is {facts.role}"
+    return LeaderView(
+        leading=facts.leading,
+        me=facts.me,
+        holder=facts.holder or None,
+        role=facts.role,
+        term=facts.term,
+        text=text,
+    )
 
 
 def _loop(found: LoopHealth) -> LoopView:

@@ -411,15 +411,60 @@ class LoopView(Wire):
     error: str | None
 
 
+class LeaderView(Wire):
+    """Who leads among the replicas, as the one that answers sees it."""
+
+    leading: bool
+    me: str
+    holder: str | None
+    """Null: nobody, as far as we see."""
+    role: str
+    """unknown, standby, leading, unsure or resting."""
+    term: int
+    """0 while the one that answers does not lead."""
+    text: str
+
+
 class HealthView(Wire):
     ok: bool
     text: str
     loops: tuple[LoopView, ...]
+    leader: LeaderView | None
+    """Null: this daemon runs alone."""
 
 
 class ReadyView(Wire):
     ok: bool
     reasons: tuple[str, ...]
+
+
+# --- to take away ------------------------------------------------------------------------------------------------
+
+
+class SnapshotDocument(Wire):
+    """A snapshot file: canonical JSON, keys sorted. `version` grows when an older reader could misread it."""
+
+    format: str
+    version: int
+    taken_at: datetime
+    policy_digest: str
+    code_version: str
+    hub: dict[str, object]
+    """Queues, checks and configs of the hub: how a Workload finds its clusters."""
+    snapshot: dict[str, object]
+    """The clusters, each as far as it is seen, and the promises that count."""
+
+
+class RecordDocument(Wire):
+    """A decision with everything that it saw. Bytes of the same record are the same."""
+
+    format: str
+    version: int
+    decision: dict[str, object]
+    decision_sha256: str
+    """Of the stored bytes of the decision, which a replay must make again."""
+    inputs: dict[str, object]
+    """`request`, `snapshot`, `policy` and `now`."""
 
 
 class Problem(Wire):

@@ -202,7 +202,7 @@ class Scene:
         try:
             return await self.fleet.wait_for(look, within_s, f"{job}: {what}")
         except AssertionError as error:
-            raise AssertionError(f"{error}\nit is {self.find(job)}") from None
+            raise AssertionError(f"{error}\nit is {self.find(job)}\nits copies are {self.copies(job)}") from None
 
     async def until_copy(
         self, job: str, cluster: ClusterName, holds: Callable[[WorkerCopy], bool], what: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -155,8 +156,11 @@ class LocalHarness:
         await asyncio.to_thread(self._fleet.stop_worker, cluster)
 
     async def mend(self, cluster: ClusterName) -> None:
+        """Also give MultiKueue a kubeconfig of new bytes: its back-off after a loss (5 s, doubled up to 320 s) starts
+        anew with a changed configuration, and nobody should wait for it here."""
         self._down.discard(cluster)
         await asyncio.to_thread(self._fleet.start_worker, cluster)
+        await asyncio.to_thread(self._on, None, lambda api: _renew_kubeconfig(api, cluster))
 
     async def events(self, workload: HubWorkload) -> list[tuple[str, str, str]]:
         path = f"/api/v1/namespaces/{workload.namespace}/events"
@@ -183,6 +187,13 @@ class LocalHarness:
 
 def _credentials(name: ClusterName) -> Credentials:
     return Credentials(secret_namespace=rbac.NAMESPACE, secret_name=rbac.secret_name(name))
+
+
+def _renew_kubeconfig(api: KubeApi, cluster: ClusterName) -> None:
+    path = f"/api/v1/namespaces/kueue-system/secrets/{cluster}-kubeconfig"
+    content = base64.b64decode(api.request("GET", path)["data"]["kubeconfig"])
+    renewed = base64.b64encode(content + b"# renewed\n").decode()
+    api.merge_patch(path, {"data": {"kubeconfig": renewed}})
 
 
 def _since(now: datetime) -> dict[str, str]:

@@ -41,6 +41,7 @@ from dispatcher.core.snapshot import (
 from dispatcher.core.workload import CheckState, HubWorkload, Owner, WorkloadClass
 from dispatcher.runtime import LoopHealth
 from dispatcher.state import BlueprintStatus, FleetState
+from dispatcher.web.fleet import LeaderFacts
 from tests.unit.records import NOW
 
 CLUSTERS = ("cloud-eu", "cloud-us", "onprem-1")
@@ -106,12 +107,16 @@ class Vitals:
         LoopHealth("hub", 9.0, float("inf"), True),
     )
     unready: tuple[str, ...] = ()
+    facts: LeaderFacts | None = None
 
     def loops(self) -> tuple[LoopHealth, ...]:
         return self.beats
 
     def ready(self) -> tuple[bool, tuple[str, ...]]:
         return not self.unready, self.unready
+
+    def leader(self) -> LeaderFacts | None:
+        return self.facts
 
     def metrics_text(self) -> bytes:
         return b"# TYPE entrepot_holds gauge\nentrepot_holds 1.0\n"

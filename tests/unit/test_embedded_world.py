@@ -289,6 +289,18 @@ async def test_a_short_loss_is_measured_from_the_loss_and_not_from_the_admission
     assert hand.workload("train").evicted_at is None
 
 
+@pytest.mark.parametrize(("gone_s", "back_after_s"), [(3, 2), (12, 3), (20, 15), (100, 55), (700, 255)])
+def test_a_mended_link_is_noticed_at_multikueue_s_next_try(gone_s: float, back_after_s: float) -> None:
+    hand = Hand(b.fleet(options=Options(multikueue=Settings(reconnect_backoff=True))))
+    hand.fleet.break_link("alpha")
+    hand.go(gone_s)
+    hand.fleet.mend_link("alpha")
+    hand.go(back_after_s + 0.9)
+    assert not hand.fleet.hub_view().clusters[ALPHA].active
+    hand.go(0.2)
+    assert hand.fleet.hub_view().clusters[ALPHA].active
+
+
 async def test_a_nomination_of_an_unusable_cluster_waits_for_it(hand: Hand) -> None:
     hand.fleet.switch_off("alpha", "BadKubeConfig")
     view = hand.fleet.hub_view().clusters[ALPHA]

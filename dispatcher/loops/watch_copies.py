@@ -1,0 +1,211 @@
+"""Acts on what the watchdog finds: tells it once, counts it, keeps a faulty cluster out of the next decisions of that
+workload for a while, and clears a nomination that an eviction has left behind.
+
+Level-triggered like dispatch: it is woken by every change and looks at the newest views. It writes one thing only, the
+withdrawal of a dead nomination, and only while it leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from dispatcher.core.errors import Conflict, EntrepotError, Fatal, Refused, Transient
+from dispatcher.core.explain_findings import finding_text
+from dispatcher.core.ids import ClusterName, WorkloadUid
+from dispatcher.core.lease import Always
+from dispatcher.core.ports import EventType, Leadership, Nomination, Notice
+from dispatcher.core.watchdog import Finding, FindingCode, Memory, Views, look
+from dispatcher.core.workload import Avoided
+from dispatcher.logs import get_logger
+from dispatcher.loops.notify import NoticeLoop
+from dispatcher.metrics import Metrics
+from dispatcher.runtime import Health, Waker
+from dispatcher.state import FleetState
+
+LOOP = "copies"
+RESYNC_S = 5.0
+SETTLE_S = 0.05
+"""From a wake-up to the look. A worker's bad answer is visible for about a second, so this is short."""
+PENALTY_S = 1800
+EXCLUSION_S = 600
+LONGEST_EXCLUSION_S = 7200
+RECHECK_S = 60.0
+"""How often a hub that does not latch is asked again how it may be written to."""
+
+PENALISED = frozenset({FindingCode.COPY_EVICTED, FindingCode.COPY_VANISHED})
+"""Going back is dearer for a while, not forbidden (FR-NOM-03)."""
+EXCLUDED = frozenset(
+    {
+        FindingCode.COPY_REJECTED,
+        FindingCode.COPY_DEACTIVATED,
+        FindingCode.COPY_OUT_OF_SYNC,
+        FindingCode.PROVISIONING_FAILED,
+        FindingCode.NAME_TAKEN,
+    }
+)
+"""The cluster is left out for a while, twice as long each time."""
+
+REASONS: Mapping[FindingCode, str] = {
+    FindingCode.LEFT_BEHIND: "NominationCleared",
+    FindingCode.NOT_LATCHED: "NotLatched",
+    FindingCode.COPY_EVICTED: "EvictedOnWorker",
+    FindingCode.COPY_REJECTED: "RejectedOnWorker",
+    FindingCode.COPY_DEACTIVATED: "DeactivatedOnWorker",
+    FindingCode.COPY_OUT_OF_SYNC: "DispatchFailed",
+    FindingCode.COPY_VANISHED: "LostOnWorker",
+    FindingCode.PROVISIONING_FAILED: "ProvisioningFailed",
+    FindingCode.NAME_TAKEN: "NameTaken",
+    FindingCode.OUTCOME_UNKNOWN: "OutcomeUnknown",
+    FindingCode.EVICTION_STUCK: "EvictionStuck",
+    FindingCode.TWO_COPIES_RUNNING: "RunsTwice",
+    FindingCode.HUB_RUNS_IT: "HubRunsIt",
+}
+"""Reasons of the Events."""
+
+
+@dataclass(slots=True)
+class CopiesLoop:
+    state: FleetState
+    notices: NoticeLoop
+    metrics: Metrics
+    health: Health
+    waker: Waker
+    learned: Callable[[], None] = lambda: None
+    """Called when dispatch should decide anew because of what was found."""
+    leadership: Leadership = field(default_factory=Always)
+    _memory: Memory = field(default_factory=dict)
+    _told: set[tuple[str, str, str, str]] = field(default_factory=set)
+    _times: dict[tuple[WorkloadUid, ClusterName | None, str], int] = field(default_factory=dict)
+    _rechecked_s: float = float("-inf")
+
+    async def run(self) -> None:
+        while True:
+            self.health.beat(LOOP)
+            await self.cycle()
+            await self.waker.wait(RESYNC_S)
+            await self.state.clock.sleep(SETTLE_S)
+
+    async def cycle(self) -> None:
+        """One look. Nothing is concluded while the hub is not fully seen or silent (design section 9)."""
+        now, hub = self.state.clock.now(), self.state.hub_view()
+        limit_s = self.state.policy.limits.silence_limit_s
+        if not hub.synced or hub.observed_at is None or (now - hub.observed_at).total_seconds() > limit_s:
+            return
+        looked = look(self._memory, Views(hub, self.state.worker_views(), limit_s, now))
+        self._memory = looked.memory
+        leading = self._leading()
+        for finding in looked.findings:
+            if finding.identity not in self._told:
+                self._avoid(finding, now)
+                if leading:
+                    self._tell(finding, now)
+        self._told = {finding.identity for finding in looked.findings}
+        self.state.findings = looked.findings
+        self._count_open(looked.findings)
+        self._forget(now)
+        if leading:
+            await self._act(looked.findings)
+
+    def _leading(self) -> bool:
+        """A replica that stands by learns as the leader does, and says and writes nothing."""
+        return self.leadership.may_write(self.state.clock.monotonic_s())
+
+    # --- telling -------------------------------------------------------------------------------------------------
+
+    def _tell(self, finding: Finding, now: datetime) -> None:
+        """Something that was not so at the last look: an Event, a log line, a count."""
+        text = finding_text(finding, now)
+        self.metrics.findings.labels(finding.code).inc()
+        get_logger().warning(
+            "finding",
+            code=finding.code,
+            workload=finding.key,
+            cluster=finding.cluster,
+            since=finding.since.isoformat() if finding.since is not None else None,
+            text=text,
+        )
+        workload = self.state.hub_view().workloads.get(finding.workload)
+        if workload is not None:
+            reason = REASONS[finding.code]
+            self.notices.put(Notice(workload.uid, workload.namespace, workload.name, EventType.WARNING, reason, text))
+
+    def _count_open(self, findings: tuple[Finding, ...]) -> None:
+        for code in FindingCode:
+            self.metrics.findings_open.labels(code).set(sum(1 for f in findings if f.code is code))
+
+    # --- lessons for dispatch ------------------------------------------------------------------------------------
+
+    def _avoid(self, finding: Finding, now: datetime) -> None:
+        code, cluster = finding.code, finding.cluster
+        if code is FindingCode.OUTCOME_UNKNOWN:
+            self._put(finding.workload, Avoided(None, code.value, now, None, excluded=True))
+        elif code in PENALISED and cluster is not None:
+            until = now + timedelta(seconds=PENALTY_S)
+            self._put(finding.workload, Avoided(cluster, code.value, now, until, excluded=False))
+        elif code in EXCLUDED and cluster is not None:
+            key = (finding.workload, cluster, code.value)
+            times = self._times[key] = self._times.get(key, 0) + 1
+            seconds = min(LONGEST_EXCLUSION_S, EXCLUSION_S * 2 ** min(times - 1, 10))
+            until = now + timedelta(seconds=seconds)
+            self._put(finding.workload, Avoided(cluster, code.value, now, until, excluded=True))
+
+    def _put(self, uid: WorkloadUid, entry: Avoided) -> None:
+        """One entry for a cluster and a cause; the newest counts. Sorted: requests are digested."""
+        known = self.state.avoided.get(uid, ())
+        kept = [e for e in known if (e.cluster, e.code) != (entry.cluster, entry.code)]
+        self.state.avoided[uid] = tuple(sorted((*kept, entry), key=lambda e: (e.cluster or "", e.code)))
+        self.learned()
+
+    def _forget(self, now: datetime) -> None:
+        """Drop what is over, and everything of workloads that are gone."""
+        alive = self.state.hub_view().workloads
+        for uid, entries in list(self.state.avoided.items()):
+            kept = tuple(e for e in entries if e.until is None or e.until > now) if uid in alive else ()
+            if kept:
+                self.state.avoided[uid] = kept
+            else:
+                del self.state.avoided[uid]
+        for key in [key for key in self._times if key[0] not in alive]:
+            del self._times[key]
+
+    # --- acting --------------------------------------------------------------------------------------------------
+
+    async def _act(self, findings: tuple[Finding, ...]) -> None:
+        for finding in findings:
+            if finding.code is FindingCode.LEFT_BEHIND:
+                await self._withdraw(finding)
+        if any(finding.code is FindingCode.NOT_LATCHED for finding in findings):
+            await self._recheck()
+
+    async def _withdraw(self, finding: Finding) -> None:
+        """Clear it while the Workload is still evicted: a moment later it would be dispatched by it."""
+        workload = self.state.hub_view().workloads.get(finding.workload)
+        if workload is None or workload.evicted_at is None or not workload.nominated or not self._leading():
+            return
+        nomination = Nomination(
+            workload.uid, workload.namespace, workload.name, workload.resource_version, workload.nominated
+        )
+        result = "withdrawn"
+        try:
+            await self.state.hub.withdraw(nomination)
+        except Conflict:
+            return  # it moved: the next look tells whether there is still something to clear
+        except (Refused, Transient) as error:
+            result = "refused" if isinstance(error, Refused) else "unknown"
+            get_logger().warning("nomination_not_cleared", workload=workload.key, error=str(error))
+        self.metrics.nominations.labels(result).inc()
+
+    async def _recheck(self) -> None:
+        """A hub that does not latch may have lost its clearing policy: from now on write as it allows today."""
+        now_s = self.state.clock.monotonic_s()
+        if now_s - self._rechecked_s < RECHECK_S:
+            return
+        self._rechecked_s = now_s
+        try:
+            await self.state.hub.check_ready()
+        except Fatal as error:
+            get_logger().error("hub_not_dispatchable", error=str(error), fix=error.fix)
+        except EntrepotError as error:
+            get_logger().warning("hub_not_rechecked", error=str(error))
