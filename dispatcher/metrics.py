@@ -28,6 +28,7 @@ class Metrics:
     cycle: Histogram = field(init=False)
     loop_failures: Counter = field(init=False)
     events_lost: Counter = field(init=False)
+    watch_turns: Counter = field(init=False)
     blueprint_reloads: Counter = field(init=False)
     blueprint_stale: Gauge = field(init=False)
     input_problems: Gauge = field(init=False)
@@ -62,6 +63,9 @@ class Metrics:
             ),
             "cycle": Histogram("entrepot_cycle_seconds", "One dispatch cycle", registry=r, buckets=_CYCLE_SECONDS),
             "loop_failures": Counter("entrepot_loop_failures", "A loop failed and was restarted", ["loop"], registry=r),
+            "watch_turns": Counter(
+                "entrepot_watch_turns", "What happened to watches", ["cluster", "kind", "what"], registry=r
+            ),
             "events_lost": Counter("entrepot_events_lost", "Events that could not be written", ["cause"], registry=r),
             "blueprint_reloads": Counter("entrepot_blueprint_reloads", "Blueprint reloads", ["result"], registry=r),
             "blueprint_stale": Gauge("entrepot_blueprint_refused", "1 while the files on disk are refused", registry=r),

@@ -51,6 +51,7 @@ class Surroundings:
     source: PolicySource
     candidacy: Candidacy | None = None
     alone: Always = field(default_factory=Always)
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 @dataclass(slots=True)
@@ -103,7 +104,7 @@ class Daemon:
         clock = around.clock
         self.around = around
         self.store = store
-        self.metrics = Metrics()
+        self.metrics = around.metrics
         self.health = Health(clock)
         self.supervisor = Supervisor(clock, self.health, self.metrics)
         self.waker = Waker(clock)

@@ -16,11 +16,12 @@ from dispatcher.config import BlueprintWatcher, LoadResult, load_blueprint
 from dispatcher.config.render import render
 from dispatcher.core.errors import EntrepotError, Fatal, Transient
 from dispatcher.core.lease import Always, LeaseTiming
-from dispatcher.core.policy import ClusterPolicy, Policy
+from dispatcher.core.policy import ClusterPolicy, Limits, Policy
 from dispatcher.core.ports import Clock, HubPort, WorkerPort
 from dispatcher.core.writing import WriteMode
 from dispatcher.leader import Candidacy, identity
 from dispatcher.logs import get_logger
+from dispatcher.metrics import Metrics
 from dispatcher.runtime import SystemClock
 from dispatcher.store import SqlStore, is_postgres, open_store, shown
 
@@ -34,6 +35,16 @@ class BlueprintInvalid(EntrepotError):
     def __init__(self, errors: tuple[str, ...]) -> None:
         super().__init__("\n".join(errors))
         self.errors = errors
+
+
+@dataclass(frozen=True, slots=True)
+class WatchCounter:
+    """Counts what happens to the connectors' watches."""
+
+    metrics: Metrics
+
+    def watch(self, cluster: str, kind: str, what: str) -> None:
+        self.metrics.watch_turns.labels(cluster, kind, what).inc()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,18 +155,27 @@ async def serve(options: ServeOptions) -> None:
 async def _kubernetes(
     options: ServeOptions, clock: Clock, first: LoadResult, stack: contextlib.AsyncExitStack
 ) -> Surroundings:
-    hub = connect_hub(options.kubeconfig, clock, write_mode=options.write_mode)
+    """Real clusters. The pace of heartbeats follows the silence limit of the blueprint that the daemon starts with."""
+    metrics = Metrics()
+    counter = WatchCounter(metrics)
+    silence_limit_s = first.policy.limits.silence_limit_s if first.policy is not None else Limits().silence_limit_s
+    hub = connect_hub(
+        options.kubeconfig, clock, silence_limit_s=silence_limit_s, observer=counter, write_mode=options.write_mode
+    )
     stack.push_async_callback(hub.close)
 
     def connect(cluster: ClusterPolicy) -> WorkerPort:
-        return connect_worker(cluster.name, cluster.credentials, hub, clock)
+        return connect_worker(
+            cluster.name, cluster.credentials, hub, clock, silence_limit_s=silence_limit_s, observer=counter
+        )
 
     candidacy = None
     if options.replicated:
         lease = connect_lease(options.kubeconfig, clock, deadline_s=options.lease.renew_deadline_s / 2)
         stack.push_async_callback(lease.close)
         candidacy = Candidacy(lease, identity(), options.lease)
-    return Surroundings(hub, connect, clock, WatchedFolder(options.blueprint, clock, first), candidacy)
+    source = WatchedFolder(options.blueprint, clock, first)
+    return Surroundings(hub, connect, clock, source, candidacy, metrics=metrics)
 
 
 async def open_when_reachable(target: Path | str, clock: Clock) -> SqlStore:

@@ -18,6 +18,7 @@ from dispatcher.core.declaration import InputProblem
 from dispatcher.core.errors import Conflict, Fenced, Refused, Transient
 from dispatcher.core.explain import problems_text, sentence
 from dispatcher.core.ids import WorkloadUid
+from dispatcher.core.index import ViewIndex
 from dispatcher.core.lease import Always
 from dispatcher.core.ports import EventType, Intent, IntentState, Leadership, Nomination, Notice, Store
 from dispatcher.core.replay import Inputs
@@ -67,6 +68,8 @@ class DispatchLoop:
     rounds: Rounds = field(default_factory=Rounds)
     store_away_since_s: float | None = None
     """Since when (monotonic) no cycle has got through because of the store; None while it answers."""
+    _views: ViewIndex = field(default_factory=ViewIndex)
+    """Numbers worked out once per view; they save time and change no answer."""
     _asked: set[WorkloadUid] = field(default_factory=set)
     _retry_at: dict[WorkloadUid, tuple[datetime, float]] = field(default_factory=dict)
     _started_s: float | None = None
@@ -219,7 +222,7 @@ class DispatchLoop:
             ended = previous.outcome is not Outcome.WAIT and not request.already_nominated
             attempt = previous.attempt + (1 if ended else 0)
         seen = Inputs(replace(request, attempt=attempt), snapshot, self.state.policy, now)
-        return decide(seen.request, seen.snapshot, seen.policy, seen.now), seen
+        return decide(seen.request, seen.snapshot, seen.policy, seen.now, self._views), seen
 
     async def _previous(self, uid: WorkloadUid, key: str) -> Decision | None:
         """The newest decision on this very Workload; asked of the store once after a start or a change of leader."""
@@ -341,7 +344,7 @@ class DispatchLoop:
         if view is None:
             return False
         others = tuple(h for h in fresh.holds if h.workload != plan.request.uid)
-        again = decide(plan.request, Snapshot((view,), others), self.state.policy, now)
+        again = decide(plan.request, Snapshot((view,), others), self.state.policy, now, self._views)
         return again.chosen == plan.hold.cluster
 
     async def _give_up(self, plan: Planned, result: str, error: str, *, pause: bool) -> None:
