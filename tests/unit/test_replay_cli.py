@@ -106,7 +106,8 @@ class Cli:
 
 @pytest.fixture
 def cli(server: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.delenv("ENTREPOT_STORE", raising=False)
+    for name in ("ENTREPOT_STORE", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
     return Cli(server, capsys)
 
 
