@@ -31,8 +31,8 @@ test: $(READY)   ## every test, the real fleet included
 test-oldest: $(READY) ## the contract suite on the oldest pair, Kueue 0.17.0 on Kubernetes 1.35.4; compiles them the first time
 	ENTREPOT_FLEET=oldest $(BIN)/python -m pytest tests/contract -m local
 
-test-fast: $(READY) ## without the real fleet and without network, under a minute
-	$(BIN)/python -m pytest -m 'not local' -n 2 --dist loadfile
+test-fast: $(READY) ## what a minute is enough for: no real fleet, no network
+	$(BIN)/python -m pytest -m 'not local and not slow' -n 2 --dist loadfile
 
 lint: $(READY)   ## ruff, format, import contracts
 	$(BIN)/ruff check .

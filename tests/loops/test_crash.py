@@ -17,6 +17,8 @@ from dispatcher.core.snapshot import Hold, HubView
 from tests.loops.bench import Bench, start
 from tests.loops.jobs import B200, H100, gang
 
+pytestmark = pytest.mark.slow
+
 JOBS = ("train-a", "train-b", "train-c", "train-d")
 
 

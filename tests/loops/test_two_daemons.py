@@ -24,6 +24,8 @@ from tests.loops.replicas import TIMING, Pair, Replica
 from tests.loops.test_crash import Fuse, FusedStore, Killed
 from tests.postgres import PostgresServer
 
+pytestmark = pytest.mark.slow
+
 JOBS = ("train-a", "train-b", "train-c", "train-d")
 PRODUCTS = (H100, B200, B200, H100)
 

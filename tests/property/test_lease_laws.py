@@ -12,6 +12,7 @@ import random
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,8 @@ from dispatcher.leader import LOOP, Candidacy, Elector
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health
 from tests.builders import START
+
+pytestmark = pytest.mark.slow
 
 STEP_S = 0.25
 TROUBLED_S = 120.0

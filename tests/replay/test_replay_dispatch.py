@@ -5,12 +5,16 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import replace
 
+import pytest
+
 from dispatcher.core.decision import Outcome
 from dispatcher.core.replay import Verdict, compare, replay
 from dispatcher.store import open_records
 from dispatcher.store.documents import replayed_digest
 from tests.loops.bench import Bench
 from tests.loops.jobs import B200, H100, gang, rollouts_and_learner
+
+pytestmark = pytest.mark.slow
 
 JOBS = tuple(f"train-{number}" for number in range(16))
 

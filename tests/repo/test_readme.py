@@ -21,6 +21,8 @@ import pytest
 
 from tests.local.daemon import free_port
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 BLOCK = re.compile(

@@ -15,6 +15,8 @@ from dispatcher.core.ports import IntentState
 from dispatcher.store import open_store
 from tests.unit.records import decision, hold_of, intent_of
 
+pytestmark = pytest.mark.slow
+
 WRITER = """
 import asyncio, sys
 from dispatcher.store import open_store

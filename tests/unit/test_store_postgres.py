@@ -20,6 +20,8 @@ from dispatcher.store import SqlStore, copy_store, is_postgres, open_records, op
 from tests.postgres import PASSWORD, PostgresServer, postgres_server
 from tests.unit.records import NOW, decision, hold_of, intent_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def pair(target: str) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
