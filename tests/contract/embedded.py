@@ -68,6 +68,12 @@ class EmbeddedHarness:
     async def mend(self, cluster: ClusterName) -> None:
         self.fleet.mend_link(cluster)
 
+    async def unplug(self, cluster: ClusterName) -> None:
+        self.fleet.switch_off(cluster)
+
+    async def plug(self, cluster: ClusterName) -> None:
+        self.fleet.switch_on(cluster)
+
     async def events(self, workload: HubWorkload) -> list[tuple[str, str, str]]:
         notices = [event.notice for event in self.fleet.events if event.notice.uid == workload.uid]
         return [(notice.type.value, notice.reason, notice.message) for notice in notices]

@@ -136,6 +136,11 @@ class FleetHarness(Protocol):
 
     async def mend(self, cluster: ClusterName) -> None: ...
 
+    async def unplug(self, cluster: ClusterName) -> None:
+        """Take a worker from MultiKueue alone: its kubeconfig leads nowhere. The worker is well, and we see it."""
+
+    async def plug(self, cluster: ClusterName) -> None: ...
+
     async def events(self, workload: HubWorkload) -> list[tuple[str, str, str]]:
         """(type, reason, message) of the Events on a hub Workload."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -26,9 +28,16 @@ KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 LOOK_S = 0.05
 SYNC_S = 30.0
 SILENCE_LIMIT_S = 6.0
+RECOVERY_S = 180.0
+"""Within this time a worker's controllers are back at work after their apiserver was killed and started again."""
 APPLY_PATCH = "application/apply-patch+yaml"
 _WRITE_MODES: dict[Path, WriteMode] = {}
 MANAGER = "contract-suite"
+URL = r"https://127\.0\.0\.1:\d+"
+NOWHERE = "https://127.0.0.1:1"
+
+
+_probes = itertools.count(1)
 
 
 class LocalHarness:
@@ -39,6 +48,7 @@ class LocalHarness:
         self._fleet = fleet
         self._clock = SystemClock()
         self._down: set[ClusterName] = set()
+        self._unplugged: set[ClusterName] = set()
         self.kubernetes = hub = connect_hub(fleet.daemon_kubeconfig_path, self._clock, silence_limit_s=SILENCE_LIMIT_S)
         self.hub: HubPort = hub
         self.workers: Mapping[ClusterName, WorkerPort] = {
@@ -74,6 +84,8 @@ class LocalHarness:
         """Delete what a later test could trip over; namespaces and queues are left to the end of the fleet."""
         for name in sorted(self._down):
             await self.mend(name)
+        for name in sorted(self._unplugged):
+            await self.plug(name)
         await asyncio.to_thread(self._on, None, self._delete_work)
         async with asyncio.TaskGroup() as group:
             for name in CLUSTERS:
@@ -157,10 +169,32 @@ class LocalHarness:
 
     async def mend(self, cluster: ClusterName) -> None:
         """Also give MultiKueue a kubeconfig of new bytes: its back-off after a loss (5 s, doubled up to 320 s) starts
-        anew with a changed configuration, and nobody should wait for it here."""
+        anew with a changed configuration, and nobody should wait for it here. Returns when the worker's own
+        controllers, which lost their apiserver too, do their work again."""
         self._down.discard(cluster)
         await asyncio.to_thread(self._fleet.start_worker, cluster)
-        await asyncio.to_thread(self._on, None, lambda api: _renew_kubeconfig(api, cluster))
+        await asyncio.to_thread(self._probe, cluster)
+        await asyncio.to_thread(self._on, None, lambda api: _rewrite_kubeconfig(api, cluster, lambda old: old))
+
+    def _probe(self, cluster: ClusterName) -> None:
+        """A small local job passes through Kueue, the job controller, the scheduler and KWOK."""
+        manifest = self.bed.job(f"probe-{next(_probes)}", kind="small", duration="100ms")
+        with self._fleet.workers[cluster].api() as api:
+            api.apply(manifest)
+            wait_for_condition(api, manifest, "Complete", RECOVERY_S)
+
+    async def unplug(self, cluster: ClusterName) -> None:
+        self._unplugged.add(cluster)
+        await asyncio.to_thread(
+            self._on, None, lambda api: _rewrite_kubeconfig(api, cluster, lambda old: re.sub(URL, NOWHERE, old))
+        )
+
+    async def plug(self, cluster: ClusterName) -> None:
+        self._unplugged.discard(cluster)
+        url = self._fleet.workers[cluster].server_url
+        await asyncio.to_thread(
+            self._on, None, lambda api: _rewrite_kubeconfig(api, cluster, lambda old: re.sub(URL, url, old))
+        )
 
     async def events(self, workload: HubWorkload) -> list[tuple[str, str, str]]:
         path = f"/api/v1/namespaces/{workload.namespace}/events"
@@ -189,11 +223,12 @@ def _credentials(name: ClusterName) -> Credentials:
     return Credentials(secret_namespace=rbac.NAMESPACE, secret_name=rbac.secret_name(name))
 
 
-def _renew_kubeconfig(api: KubeApi, cluster: ClusterName) -> None:
+def _rewrite_kubeconfig(api: KubeApi, cluster: ClusterName, change: Callable[[str], str]) -> None:
+    """Change MultiKueue's kubeconfig of a worker; its bytes are new in any case."""
     path = f"/api/v1/namespaces/kueue-system/secrets/{cluster}-kubeconfig"
-    content = base64.b64decode(api.request("GET", path)["data"]["kubeconfig"])
-    renewed = base64.b64encode(content + b"# renewed\n").decode()
-    api.merge_patch(path, {"data": {"kubeconfig": renewed}})
+    content = base64.b64decode(api.request("GET", path)["data"]["kubeconfig"]).decode()
+    changed = change(content) + "# rewritten\n"
+    api.merge_patch(path, {"data": {"kubeconfig": base64.b64encode(changed.encode()).decode()}})
 
 
 def _since(now: datetime) -> dict[str, str]:

@@ -67,19 +67,19 @@ async def test_a_worker_that_cannot_be_reached_grows_stale_and_returns(open_flee
         await scene.submitted(fleet.bed.job("train", duration="60s"))
         await scene.nominate("train", SECOND)
         await scene.latched("train", SECOND)
-        await fleet.cut(FIRST)
-        await scene.until_true(lambda: scene.worker(FIRST).error is not None, "the view tells of an error")
-        await scene.until_true(lambda: not scene.hub().clusters[FIRST].active, "the hub has lost it as well")
-        seen_at = _seen(scene, FIRST)
+        await fleet.cut(THIRD)
+        await scene.until_true(lambda: scene.worker(THIRD).error is not None, "the view tells of an error")
+        await scene.until_true(lambda: not scene.hub().clusters[THIRD].active, "the hub has lost it as well")
+        seen_at = _seen(scene, THIRD)
         assert scene.hub().clusters[SECOND].active
         await fleet.pass_time(3)
-        assert _seen(scene, FIRST) == seen_at
+        assert _seen(scene, THIRD) == seen_at
         assert _seen(scene, SECOND) > seen_at
         assert scene.workload("train").cluster_name == SECOND
-        await fleet.mend(FIRST)
-        await scene.until_true(lambda: scene.hub().clusters[FIRST].active, "the hub has it again")
+        await fleet.mend(THIRD)
+        await scene.until_true(lambda: scene.hub().clusters[THIRD].active, "the hub has it again")
         await scene.until_true(
-            lambda: scene.worker(FIRST).error is None and scene.worker(FIRST).synced and _seen(scene, FIRST) > seen_at,
+            lambda: scene.worker(THIRD).error is None and scene.worker(THIRD).synced and _seen(scene, THIRD) > seen_at,
             "it is seen again",
         )
 
@@ -91,10 +91,10 @@ async def test_a_job_runs_on_through_a_short_loss_of_its_worker(open_fleet: Open
         await scene.nominate("train", FIRST)
         await scene.until_copy("train", FIRST, lambda c: c.bound_pods == 1, "runs")
         latched = await scene.latched("train", FIRST)
-        await fleet.cut(FIRST)
+        await fleet.unplug(FIRST)
         await scene.until_true(lambda: not scene.hub().clusters[FIRST].active, "the hub has lost it")
         await fleet.pass_time(3)
-        await fleet.mend(FIRST)
+        await fleet.plug(FIRST)
         await scene.until_true(lambda: scene.hub().clusters[FIRST].active, "the hub has it again")
         assert scene.workload("train").cluster_name == FIRST
         assert scene.workload("train").admitted_at == latched.admitted_at or latched.admitted_at is None
@@ -113,14 +113,14 @@ async def test_running_work_of_a_worker_lost_for_long_is_evicted_but_moves_only_
         await scene.until_copy("train", FIRST, lambda c: c.bound_pods == 1, "runs")
         await scene.latched("train", FIRST)
         await fleet.pass_time(3)
-        await fleet.cut(FIRST)
+        await fleet.unplug(FIRST)
         await fleet.pass_time(LOST_S / 2)
         assert scene.workload("train").cluster_name == FIRST, "not before the timeout"
         evicted = await scene.until("train", lambda w: w.evicted_at is not None, "is evicted", LOST_S + SOON_S)
         assert (evicted.cluster_name, evicted.nominated) == (None, ())
         await fleet.pass_time(5)
         assert scene.workload("train").quota_reserved_at is not None
-        await fleet.mend(FIRST)
+        await fleet.plug(FIRST)
         await scene.waiting("train", LOST_S + SOON_S)
         await scene.until_true(lambda: _held(scene, FIRST) == 0, "no pod is left")
         await scene.nominate("train", SECOND)
