@@ -26,6 +26,8 @@ GATE_CONTROLLER = "contract.example/gate"
 QUEUE = "main"
 GPUS = 8
 SOON_S = 30.0
+GONE_S = 90.0
+"""Until deleted things are gone: a worker's garbage collector learns of Kueue's kinds up to a minute after its start."""
 """Within this time everything happens that has to happen; a slow machine runs a hub and three workers."""
 LOST_S = 30
 """Both fleets' workerLostTimeout: how long MultiKueue waits for a worker that it cannot reach."""
@@ -221,7 +223,7 @@ class Scene:
         return await self.fleet.wait_for(look, SOON_S, f"{job} on {cluster}: {what}")
 
     async def until_true(self, holds: Callable[[], bool], what: str) -> None:
-        await self.fleet.wait_for(lambda: True if holds() else None, SOON_S, what)
+        await self.fleet.wait_for(lambda: True if holds() else None, GONE_S, what)
 
     async def waiting(self, job: str, within_s: float = SOON_S) -> HubWorkload:
         """Wait until a job waits for a nomination: quota reserved, MultiKueue's check Pending, no cluster."""
