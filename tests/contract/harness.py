@@ -26,9 +26,9 @@ GATE_CONTROLLER = "contract.example/gate"
 QUEUE = "main"
 GPUS = 8
 SOON_S = 30.0
-GONE_S = 90.0
-"""Until deleted things are gone: a worker's garbage collector learns of Kueue's kinds up to a minute after its start."""
 """Within this time everything happens that has to happen; a slow machine runs a hub and three workers."""
+GONE_S = 90.0
+"""Until deleted things are gone: a worker's garbage collector learns of Kueue's kinds only a while after its start."""
 LOST_S = 30
 """Both fleets' workerLostTimeout: how long MultiKueue waits for a worker that it cannot reach."""
 
