@@ -67,7 +67,7 @@ def _outcome(finding: Finding, age: str) -> str:
 def _stuck(finding: Finding, age: str) -> str:
     kind, _, name = finding.detail.job.partition(" ")
     namespace = finding.key.partition("/")[0]
-    patch = '--subresource=status --type=merge -p \'{"status":{"active":0}}\''
+    patch = '--subresource=status --type=merge -p \'{"status":{"active":0,"ready":0}}\''
     fix = f": kubectl -n {namespace} patch job {name} {patch}" if kind == "Job" else ""
     return (
         f"evicted{age} and still holding its quota: the {kind or 'job'} on the hub counts pods of a copy that no "

@@ -110,10 +110,12 @@ class Attempt:
     """What is remembered of one workload: where it was latched last, and the copies seen since it was nominated.
 
     `by_hub`: the hub ended it (a preemption there, a move), so that what then becomes of the copy accuses nobody.
+    `left` is a nomination that an eviction has left behind and that is still there.
     """
 
     placed: ClusterName | None = None
     by_hub: bool = False
+    left: tuple[ClusterName, ...] = ()
     sightings: Mapping[ClusterName, Sighting] = field(default_factory=dict)
 
 
@@ -161,7 +163,7 @@ def look(memory: Memory, views: Views) -> Looked:
         seen = _see(workload, memory.get(uid, Attempt()), views)
         findings.extend(_of_workload(workload, phase, seen, views, latched))
         remembered = _remember(workload, phase, seen)
-        if remembered.sightings or remembered.placed is not None:
+        if remembered.sightings or remembered.left or remembered.placed is not None:
             kept[uid] = remembered
     return Looked(tuple(sorted(findings, key=lambda f: f.identity)), kept)
 
@@ -196,7 +198,8 @@ def _see(workload: HubWorkload, attempt: Attempt, views: Views) -> Attempt:
         elif known is not None:
             sightings[name] = replace(known, gone_at=known.gone_at or views.now)
     sighting = sightings.get(placed) if placed is not None else None
-    return Attempt(placed, attempt.by_hub or _ended_by_hub(workload, sighting, views.now), sightings)
+    left = workload.nominated if workload.evicted_at is not None or workload.nominated == attempt.left else ()
+    return Attempt(placed, attempt.by_hub or _ended_by_hub(workload, sighting, views.now), left, sightings)
 
 
 def _ended_by_hub(workload: HubWorkload, sighting: Sighting | None, now: datetime) -> bool:
@@ -287,7 +290,7 @@ def _of_workload(
     workload: HubWorkload, phase: Phase, seen: Attempt, views: Views, latched: datetime | None
 ) -> Iterator[Finding]:
     yield from (s.fault for s in seen.sightings.values() if s.fault is not None)
-    yield from _left_behind(workload)
+    yield from _left_behind(workload, seen, views)
     yield from _not_latched(workload, phase, seen, views, latched)
     yield from _lost(workload, phase, seen, views)
     yield from _stuck(workload, phase, seen, views)
@@ -295,12 +298,23 @@ def _of_workload(
     yield from _hub_runs_it(workload, phase, views)
 
 
-def _left_behind(workload: HubWorkload) -> Iterator[Finding]:
-    """An eviction ended the attempt and the nomination is still there: it would send the next attempt to the old
-    cluster before anybody decides (kueue-contract section 3.3)."""
-    if workload.evicted_at is not None and workload.nominated:
-        detail = FindingDetail(names=tuple(workload.nominated))
-        yield Finding(FindingCode.LEFT_BEHIND, workload.uid, workload.key, since=workload.evicted_at, detail=detail)
+def _left_behind(workload: HubWorkload, seen: Attempt, views: Views) -> Iterator[Finding]:
+    """An eviction ended the attempt and the nomination is still there: it sends the next attempt to the old cluster
+    before anybody decides (kueue-contract section 3.3).
+
+    The hub may reserve quota again within 0.2 s. Then it is too late only where a copy has quota on its worker, or
+    where that cannot be seen: that one may win (section 5, hazards).
+    """
+    if not seen.left:
+        return
+    if workload.evicted_at is None:
+        for name in set(seen.left) & set(candidates_of(workload, views.hub)):
+            view = views.connected(name)
+            copy = view.copies.get((workload.namespace, workload.name)) if view is not None else None
+            if view is None or (copy is not None and copy.quota_reserved_at is not None):
+                return
+    detail = FindingDetail(names=tuple(seen.left))
+    yield Finding(FindingCode.LEFT_BEHIND, workload.uid, workload.key, since=workload.evicted_at, detail=detail)
 
 
 def _not_latched(
@@ -399,7 +413,7 @@ def _remember(workload: HubWorkload, phase: Phase, seen: Attempt) -> Attempt:
     """A new attempt begins empty; while one is on its way or just over, everything seen of it is kept."""
     if phase is Phase.NOMINATED:
         kept = {name: s for name, s in seen.sightings.items() if name in workload.nominated}
-        return Attempt(sightings=kept)
+        return Attempt(left=seen.left, sightings=kept)
     if phase in _BETWEEN:
         return Attempt()
     return seen

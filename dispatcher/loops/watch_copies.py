@@ -180,9 +180,9 @@ class CopiesLoop:
             await self._recheck()
 
     async def _withdraw(self, finding: Finding) -> None:
-        """Clear it while the Workload is still evicted: a moment later it would be dispatched by it."""
+        """Clear it at once: with the next reservation of quota the Workload is dispatched by it."""
         workload = self.state.hub_view().workloads.get(finding.workload)
-        if workload is None or workload.evicted_at is None or not workload.nominated or not self._leading():
+        if workload is None or workload.nominated != finding.detail.names or not self._leading():
             return
         nomination = Nomination(
             workload.uid, workload.namespace, workload.name, workload.resource_version, workload.nominated
@@ -191,7 +191,8 @@ class CopiesLoop:
         try:
             await self.state.hub.withdraw(nomination)
         except Conflict:
-            return  # it moved: the next look tells whether there is still something to clear
+            self.waker.wake()  # it moved: look at once whether there is still something to clear
+            return
         except (Refused, Transient) as error:
             result = "refused" if isinstance(error, Refused) else "unknown"
             get_logger().warning("nomination_not_cleared", workload=workload.key, error=str(error))

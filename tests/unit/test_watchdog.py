@@ -319,6 +319,19 @@ def test_an_eviction_that_the_hub_began_accuses_nobody() -> None:
     assert story.see(at(5), workload()) == {}
 
 
+def test_what_an_eviction_left_behind_is_told_until_it_is_cleared_or_its_copy_has_quota() -> None:
+    """The hub may reserve quota again within 0.2 s, and nominates nobody but the old cluster."""
+    story = Story()
+    assert list(story.see(at(0), workload(evicted_at=at(0), nominated=(A,)))) == [FindingCode.LEFT_BEHIND]
+    assert list(story.see(at(0.3), NOMINATED)) == [FindingCode.LEFT_BEHIND]
+    waiting = copy(quota_reserved_at=None, admitted_at=None, bound_pods=0)
+    assert list(story.see(at(0.5), NOMINATED, {A: waiting})) == [FindingCode.LEFT_BEHIND]
+    assert story.see(at(0.6), NOMINATED, {A: copy(bound_pods=0)}) == {}, "too late: that copy may win"
+    assert story.see(at(0.7), NOMINATED, {A: worker(A, now=at(-100))}) == {}, "not looked at, so not revoked"
+    story.see(at(1), workload())
+    assert story.see(at(2), NOMINATED, {A: waiting}) == {}, "a nomination of ours since then"
+
+
 def test_a_copy_that_outlives_the_hubs_eviction_was_not_its_cause() -> None:
     """Pods with a long grace period: the copy goes minutes after the hub evicted, by MultiKueue's hand."""
     story = Story()
