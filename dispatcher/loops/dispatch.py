@@ -150,7 +150,7 @@ class DispatchLoop:
             return False
         if self._started_s is None or self.state.clock.monotonic_s() - self._started_s > WARM_UP_S:
             return True
-        return all(view.synced for view in self.state.worker_views().values())
+        return all(view.synced or view.error is not None for view in self.state.worker_views().values())
 
     async def _settle(self) -> None:
         """Close what the views answer: written or abandoned rounds, holds whose capacity has become visible."""

@@ -138,10 +138,12 @@ class Hub:
         return found
 
     def events(self, workload: dict[str, Any]) -> list[dict[str, Any]]:
+        """Entrepot's Events on a Workload; Kueue writes some of its own."""
         namespace, uid = workload["metadata"]["namespace"], workload["metadata"]["uid"]
         with self.fleet.hub.api() as api:
             items = api.request("GET", f"/api/v1/namespaces/{namespace}/events")["items"]
-        return [item for item in items if item["involvedObject"].get("uid") == uid]
+        ours = [item for item in items if item.get("source", {}).get("component") == "entrepot"]
+        return [item for item in ours if item["involvedObject"].get("uid") == uid]
 
     def finished(self, namespace: str, names: list[str]) -> bool:
         found = self.workloads(namespace)
@@ -151,3 +153,27 @@ class Hub:
 def condition(workload: dict[str, Any], kind: str) -> bool:
     conditions = workload.get("status", {}).get("conditions", [])
     return any(c["type"] == kind and c["status"] == "True" for c in conditions)
+
+
+def run(hub: Hub, running: Running, manifests: list[dict[str, Any]], within_s: float) -> dict[str, list[str]]:
+    """Submit, wait for all to finish on the hub; returns where copies were ever seen, by Workload name."""
+    for manifest in manifests:
+        hub.create(manifest)
+    wanted: dict[str, list[str]] = {}
+    for manifest in manifests:
+        wanted.setdefault(manifest["metadata"]["namespace"], []).append(manifest["metadata"]["name"])
+    seen: dict[str, set[str]] = {}
+
+    def done() -> bool:
+        for namespace in wanted:
+            for name, clusters in hub.copies(namespace).items():
+                seen.setdefault(name, set()).update(clusters)
+        return all(hub.finished(namespace, names) for namespace, names in wanted.items())
+
+    wait_for(done, within_s, lambda: running.log()[-2000:])
+    return {name: sorted(clusters) for name, clusters in seen.items()}
+
+
+def decided(running: Running, namespace: str, job: str) -> dict[str, Any]:
+    found: dict[str, Any] = running.get(f"/v1/why/{namespace}/{job}")
+    return found

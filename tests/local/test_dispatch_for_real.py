@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from tests.fleet import FleetNode, LocalFleet
 from tests.fleet.binaries import ensure
-from tests.local.daemon import Hub, Running, daemon, launch, wait_for
-from tests.local.fleet_objects import CONFIG
+from tests.local.daemon import Hub, Running, daemon, decided, run, wait_for
 from tests.loops.jobs import B200, H100, H200, RTX, gang, rollouts_and_learner
 
 pytestmark = pytest.mark.local
@@ -31,30 +29,6 @@ def running(local_fleet: LocalFleet, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def hub(local_fleet: LocalFleet) -> Hub:
     return Hub(local_fleet)
-
-
-def run(hub: Hub, running: Running, manifests: list[dict[str, Any]], within_s: float) -> dict[str, list[str]]:
-    """Submit, wait for all to finish on the hub; returns where copies were ever seen, by Workload name."""
-    for manifest in manifests:
-        hub.create(manifest)
-    wanted: dict[str, list[str]] = {}
-    for manifest in manifests:
-        wanted.setdefault(manifest["metadata"]["namespace"], []).append(manifest["metadata"]["name"])
-    seen: dict[str, set[str]] = {}
-
-    def done() -> bool:
-        for namespace in wanted:
-            for name, clusters in hub.copies(namespace).items():
-                seen.setdefault(name, set()).update(clusters)
-        return all(hub.finished(namespace, names) for namespace, names in wanted.items())
-
-    wait_for(done, within_s, lambda: running.log()[-2000:])
-    return {name: sorted(clusters) for name, clusters in seen.items()}
-
-
-def decided(running: Running, namespace: str, job: str) -> dict[str, Any]:
-    found: dict[str, Any] = running.get(f"/v1/why/{namespace}/{job}")
-    return found
 
 
 def test_a_job_runs_where_its_decision_says_and_finishes_on_the_hub(hub: Hub, running: Running) -> None:
@@ -92,6 +66,11 @@ def test_the_event_on_the_workload_says_the_same_in_a_sentence(
     assert "Nominated" in described
 
 
+def changed_at(workload: dict[str, Any], kind: str) -> datetime:
+    found = next(c for c in workload["status"]["conditions"] if c["type"] == kind)
+    return datetime.fromisoformat(found["lastTransitionTime"])
+
+
 def kubectl() -> str:
     """The fleet's own kubectl."""
     return str(ensure(lambda line: None).paths["kubectl"])
@@ -124,9 +103,10 @@ def test_a_job_that_fits_nowhere_says_so_within_5_s_and_starts_when_capacity_app
         manifest = gang("real-late", product=B200)
         hub.create(manifest)
         wait_for(lambda: "real-late" in hub.workloads("autonomy"), 10)
-        took_s = wait_for(lambda: bool(hub.events(hub.workloads("autonomy")["real-late"])), 10)
-        assert took_s <= 5
+        wait_for(lambda: bool(hub.events(hub.workloads("autonomy")["real-late"])), 15)
         event = hub.events(hub.workloads("autonomy")["real-late"])[0]
+        reserved = changed_at(hub.workloads("autonomy")["real-late"], "QuotaReserved")
+        assert (datetime.fromisoformat(event["firstTimestamp"]) - reserved).total_seconds() <= 5
         assert event["reason"] == "Waiting"
         assert "cloud-c-us" in event["message"]
     finally:
@@ -232,55 +212,6 @@ def test_a_workload_without_an_owner_is_told(hub: Hub, running: Running, local_f
             wait_for(told, 15, lambda: api.request("GET", f"{path}/real-bare"))
         finally:
             api.request("DELETE", f"{path}/real-bare")
-
-
-def test_a_broken_edit_of_the_blueprint_keeps_the_last_good_one_in_force(
-    hub: Hub, local_fleet: LocalFleet, tmp_path: Path
-) -> None:
-    folder = tmp_path / "blueprint"
-    shutil.copytree(CONFIG, folder)
-    with daemon(local_fleet, tmp_path / "daemon", folder) as own:
-        before = own.get("/v1/blueprint")
-        good = (folder / "fleet.yaml").read_text()
-        (folder / "fleet.yaml").write_text(good.replace("provider: northgrid", "providr: northgrid"))
-        wait_for(lambda: not own.get("/v1/blueprint")["ok"], 15)
-        broken = own.get("/v1/blueprint")
-        assert broken["digest"] == before["digest"]
-        assert any(e.startswith("fleet.yaml:") and "providr" in e for e in broken["errors"])
-        run(hub, own, [gang("real-broken-edit")], 60)
-        (folder / "fleet.yaml").write_text(good.replace("stranded_permille: 100", "stranded_permille: 50"))
-        wait_for(lambda: own.get("/v1/blueprint")["ok"], 15)
-        assert own.get("/v1/blueprint")["digest"] != before["digest"]
-
-
-def test_a_kill_in_the_middle_of_a_batch_loses_and_doubles_nothing(
-    hub: Hub, local_fleet: LocalFleet, tmp_path: Path
-) -> None:
-    manifests = [gang(f"real-kill-{n:02d}", gpus=2, product=(H100, H200, B200)[n % 3]) for n in range(24)]
-    first = launch(local_fleet, tmp_path / "daemon")
-    for manifest in manifests[:12]:
-        hub.create(manifest)
-    wait_for(lambda: len(first.get("/v1/decisions?limit=200")["items"]) >= 4, 30)
-    first.kill()
-    for manifest in manifests[12:]:
-        hub.create(manifest)
-    second = launch(local_fleet, tmp_path / "daemon")
-    try:
-        names = [m["metadata"]["name"] for m in manifests]
-        seen: dict[str, set[str]] = {}
-
-        def done() -> bool:
-            for name, clusters in hub.copies("autonomy").items():
-                seen.setdefault(name, set()).update(clusters)
-            return hub.finished("autonomy", names)
-
-        wait_for(done, 180, lambda: second.log()[-2000:])
-        killed = {name: clusters for name, clusters in seen.items() if "real-kill" in name}
-        assert {name: sorted(clusters) for name, clusters in killed.items() if len(clusters) != 1} == {}
-        for name in names:
-            assert decided(second, "autonomy", name)["decision"]["attempt"] == 1
-    finally:
-        second.stop()
 
 
 def test_the_command_line_answers_from_the_running_daemon(hub: Hub, running: Running) -> None:
