@@ -17,7 +17,7 @@ from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.declaration import InputProblem
 from dispatcher.core.errors import Conflict, Fenced, Refused, Transient
 from dispatcher.core.explain import problems_text, sentence
-from dispatcher.core.ids import WorkloadUid
+from dispatcher.core.ids import DecisionId, WorkloadUid
 from dispatcher.core.index import ViewIndex
 from dispatcher.core.lease import Always
 from dispatcher.core.ports import EventType, Intent, IntentState, Leadership, Nomination, Notice, Store
@@ -70,6 +70,8 @@ class DispatchLoop:
     """Since when (monotonic) no cycle has got through because of the store; None while it answers."""
     _views: ViewIndex = field(default_factory=ViewIndex)
     """Numbers worked out once per view; they save time and change no answer."""
+    _unwritten: set[DecisionId] = field(default_factory=set)
+    """Decisions whose nomination was never made: they count as no attempt."""
     _asked: set[WorkloadUid] = field(default_factory=set)
     _retry_at: dict[WorkloadUid, tuple[datetime, float]] = field(default_factory=dict)
     _started_s: float | None = None
@@ -125,6 +127,7 @@ class DispatchLoop:
         for hold in await self.store.holds():
             holds[hold.workload] = (*holds.get(hold.workload, ()), hold)
         self.state.holds = holds
+        self._unwritten = {intent.decision for intent in await self.store.intents(IntentState.ABANDONED)}
         for intent in await self.store.intents(IntentState.PLANNED):
             decision = await self.store.decision(intent.decision)
             version = decision.resource_version if decision is not None else ""
@@ -159,6 +162,7 @@ class DispatchLoop:
         for decision, outcome in settled.marks:
             await self.store.mark(decision, outcome, now)
             if outcome is IntentState.ABANDONED:
+                self._unwritten.add(decision)
                 self._drop_hold_of(decision)
         for uid in settled.released:
             await self.store.release(uid, now)
@@ -219,8 +223,8 @@ class DispatchLoop:
         previous = await self._previous(request.uid, request.key)
         attempt = 1
         if previous is not None:
-            ended = previous.outcome is not Outcome.WAIT and not request.already_nominated
-            attempt = previous.attempt + (1 if ended else 0)
+            made = previous.outcome is not Outcome.WAIT and previous.id not in self._unwritten
+            attempt = previous.attempt + (1 if made and not request.already_nominated else 0)
         seen = Inputs(replace(request, attempt=attempt), snapshot, self.state.policy, now)
         return decide(seen.request, seen.snapshot, seen.policy, seen.now, self._views), seen
 

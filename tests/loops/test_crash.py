@@ -181,6 +181,8 @@ async def test_a_kill_at_every_step_loses_and_doubles_nothing(tmp_path: Path, af
         assert not await bench.store.intents(IntentState.PLANNED), f"killed at step {at}"
         assert bench.state.holds == {}, f"killed at step {at}"
         assert bench.fleet.refused_latches == 0
+        newest = [(await bench.store.decisions_of(bench.workload(job).key, 1))[0] for job in JOBS]
+        assert {decision.attempt for decision in newest} == {1}, f"killed at step {at}"
         await bench.store.close()
 
 
