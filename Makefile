@@ -43,7 +43,7 @@ types: $(READY)  ## mypy --strict
 	$(BIN)/mypy dispatcher connectors residency tests/fleet demo
 
 fleet-up: $(READY)     ## a real fleet to play with: hub and three workers as plain processes
-	$(BIN)/python -m tests.fleet up --dir $(STATE)
+	$(BIN)/python -m tests.fleet up --dir $(STATE) --blueprint config
 
 fleet-down: $(READY)   ## end that fleet
 	$(BIN)/python -m tests.fleet down --dir $(STATE)

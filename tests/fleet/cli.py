@@ -37,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", help="start a fleet and leave it running")
     up.add_argument("--workers", type=int, default=DEFAULT_WORKERS, help="how many workers (default: %(default)s)")
     up.add_argument("--objects", type=Path, help="folder of rendered manifests: hub.yaml, and one file for each worker")
+    up.add_argument("--blueprint", type=Path, help="a blueprint, for the hub and three of its clusters")
     up.add_argument("--kind", action="store_true", help="with kind clusters in a container engine instead")
     up.set_defaults(run=_up)
     down = commands.add_parser("down", help="end the fleet")
@@ -66,9 +67,21 @@ def read_objects(folder: Path) -> tuple[list[dict[str, Any]], list[FleetCluster]
     return load_all(hub_path), clusters
 
 
+def blueprint_objects(folder: Path) -> tuple[list[dict[str, Any]], list[FleetCluster]]:
+    """What a blueprint stands for: its hub, and the clusters that the demo takes of it."""
+    from demo.fleets import fleet_objects
+    from dispatcher.config import load_blueprint
+    from dispatcher.runtime import SystemClock
+
+    hub, clusters = fleet_objects(load_blueprint(folder, SystemClock().now()))
+    return [dict(manifest) for manifest in hub], clusters
+
+
 def _objects(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[FleetCluster]]:
     if options.objects:
         return read_objects(options.objects)
+    if options.blueprint:
+        return blueprint_objects(options.blueprint)
     names = sample.worker_names(options.workers)
     return sample.hub_objects(names), sample.clusters(names)
 
