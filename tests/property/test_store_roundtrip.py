@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum
 from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from dispatcher.core.resources import Resources
 from dispatcher.core.snapshot import Hold
 from dispatcher.store.codec import decode_decision, decode_hold, encode_decision, encode_hold, wait_fingerprint
 from dispatcher.store.tables import from_micros, to_micros
+
+pytestmark = pytest.mark.slow
 
 INSTANTS = st.datetimes(datetime(1990, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)).map(
     lambda instant: instant.replace(fold=0)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +34,8 @@ from dispatcher.store.inputs import Packer, unpacked
 from tests.core_builders import NOW
 from tests.property.test_core_laws import World, gangs, worlds
 from tests.replay.values import INSTANTS, TEXTS, values_of
+
+pytestmark = pytest.mark.slow
 
 few = settings(max_examples=25, deadline=None)
 ANY_INPUTS = st.builds(

@@ -22,6 +22,8 @@ from dispatcher.store.inputs import InputLimits, Packer
 from dispatcher.store.tables import input_pieces, input_segments, inputs
 from tests.core_builders import NOW, copy, hold, node, policy, request, seen, snapshot, worker
 
+pytestmark = pytest.mark.slow
+
 RULES = policy()
 KIB = 1024
 
