@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FLEET ?= embedded
 ONCE ?=
+ONLY ?=
 STATE ?= .fleet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest test-fast lint types fleet-up fleet-down fleet-status schema lock clean
+.PHONY: help setup demo test test-oldest test-fast bench lint types fleet-up fleet-down fleet-status schema lock clean
 
 help:            ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,13 +35,16 @@ test-oldest: $(READY) ## the contract suite on the oldest pair, Kueue 0.17.0 on 
 test-fast: $(READY) ## what a minute is enough for: no real fleet, no network
 	$(BIN)/python -m pytest -m 'not local and not slow' -n 2 --dist loadfile
 
+bench: $(READY)  ## figures beside their peers, into bench/results.json; ONLY=NAME for one (bench/README.md)
+	$(BIN)/python -m bench $(ONLY)
+
 lint: $(READY)   ## ruff, format, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
 types: $(READY)  ## mypy --strict
-	$(BIN)/mypy dispatcher connectors residency tests/fleet demo
+	$(BIN)/mypy dispatcher connectors residency tests/fleet demo bench
 
 fleet-up: $(READY)     ## a real fleet to play with: hub and three workers as plain processes
 	$(BIN)/python -m tests.fleet up --dir $(STATE) --blueprint config

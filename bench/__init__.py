@@ -1,0 +1,1 @@
+"""What Entrepot costs and what it is worth, measured beside its peers. `make bench`; see README.md."""
