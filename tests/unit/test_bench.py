@@ -11,7 +11,6 @@ from bench import __main__ as command
 from bench import rows, tables
 from bench.rows import Bar, Row
 
-
 ENOUGH = Bar("ratio", "at least", 1.5)
 QUICK = Bar("value", "at most", 50)
 
