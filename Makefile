@@ -56,7 +56,7 @@ fleet-status: $(READY) ## what of it runs, and where its kubeconfigs lie
 	$(BIN)/python -m tests.fleet status --dir $(STATE)
 
 schema: $(READY) ## write the JSON Schemas of the blueprint and the OpenAPI document anew
-	$(BIN)/entrepot blueprint schema config/schema
+	$(BIN)/entrepot blueprint schema config
 
 lock: $(READY)   ## resolve the dependencies anew
 	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \

@@ -80,6 +80,7 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
                     c.preemptible,
                     c.checkpoint_required,
                     c.may_burst,
+                    c.look_ahead,
                 ),
             )
             for name, c in plan.classes.items()
@@ -113,6 +114,7 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
             hold_ttl_s=fleet.limits.hold_ttl,
             stranded_permille=fleet.limits.stranded_permille,
             max_nominations=fleet.limits.max_nominations,
+            outstanding_nominations=fleet.limits.outstanding_nominations,
         ),
         loaded_from=folder,
         compiled_at=now,

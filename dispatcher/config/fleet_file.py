@@ -69,6 +69,10 @@ class Limits(Strict):
         Integer, Field(description="Share of a stranded GPU's price that breaking an empty node is charged, in 1/1000.")
     ] = 100
     max_nominations: Annotated[Positive, Field(description="Longest nomination list of one attempt; at most 20.")] = 4
+    outstanding_nominations: Annotated[
+        Positive | None,
+        Field(description="Nominations without a cluster yet, of the whole hub, at a time; absent = no bound."),
+    ] = None
 
     @model_validator(mode="after")
     def _within_the_api(self) -> Limits:

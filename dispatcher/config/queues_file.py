@@ -82,6 +82,9 @@ class ClassDefaults(Strict):
     preemptible: Annotated[Boolean, Field(description="Whether it may be stopped for more urgent work.")]
     checkpoint_required: Annotated[Boolean, Field(description="Whether it must name a checkpoint place.")]
     may_burst: Annotated[Boolean, Field(description="Whether nodes may be bought for it.")]
+    look_ahead: Annotated[
+        Integer, Field(description="Workloads that may be nominated to a cluster ahead of its capacity; 0 = none.")
+    ] = 0
 
 
 class Share(Strict):

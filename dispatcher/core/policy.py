@@ -127,6 +127,8 @@ class ClassPolicy:
     preemptible: bool
     checkpoint_required: bool
     may_burst: bool
+    look_ahead: int = 0
+    """How many workloads of the class may stand nominated on a cluster for capacity that others still use there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,8 @@ class Limits:
     """Share of a stranded GPU's price that a placement which breaks an empty node is charged (best fit)."""
     max_nominations: int = 4
     """Upper bound of an add-only nomination list; the API allows 20."""
+    outstanding_nominations: int | None = None
+    """How many nominations of the hub may wait for their cluster at a time (core/outstanding.py); None = no bound."""
 
 
 @dataclass(frozen=True, slots=True)

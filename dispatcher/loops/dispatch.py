@@ -20,11 +20,12 @@ from dispatcher.core.explain import problems_text, sentence
 from dispatcher.core.ids import DecisionId, WorkloadUid
 from dispatcher.core.index import ViewIndex
 from dispatcher.core.lease import Always
+from dispatcher.core.outstanding import Outstanding
 from dispatcher.core.ports import EventType, Intent, IntentState, Leadership, Nomination, Notice, Store
 from dispatcher.core.replay import Inputs
 from dispatcher.core.request import build_request
 from dispatcher.core.snapshot import Hold, HubView, Snapshot
-from dispatcher.core.waiting import Phase, in_phase
+from dispatcher.core.waiting import Phase, Standing, in_phase
 from dispatcher.core.workload import HubWorkload, Request
 from dispatcher.logs import get_logger
 from dispatcher.loops.notify import NoticeLoop
@@ -175,11 +176,15 @@ class DispatchLoop:
         now, hub = self.state.clock.now(), self.state.hub_view()
         snapshot = self.state.snapshot(now)
         planned: list[Planned] = []
-        for count, (uid, standing) in enumerate(in_phase(hub, DECIDED | HELD_BY_INPUT)):
+        found = in_phase(hub, DECIDED | HELD_BY_INPUT)
+        outstanding = self._outstanding(hub, found)
+        for count, (uid, standing) in enumerate(found):
             if uid in considered or uid in self.rounds.open or self._pausing(uid, now):
                 continue
-            considered.add(uid)
             workload = hub.workloads[uid]
+            if standing.phase is Phase.WAITING and not outstanding.has_room(workload.priority):
+                continue
+            considered.add(uid)
             request = self._request(workload, standing.phase, hub)
             if request is None or (standing.phase is Phase.NOMINATED and not await self._impatient(workload, now)):
                 continue
@@ -188,6 +193,8 @@ class DispatchLoop:
             if hold is not None:
                 snapshot = snapshot.with_hold(hold)
                 planned.append(Planned(request, decision, hold, seen))
+                if standing.phase is Phase.WAITING:
+                    outstanding.add(workload.priority)
             elif standing.phase is Phase.WAITING:
                 await self._record_wait(workload, decision, seen)
             if len(planned) >= BATCH:
@@ -196,6 +203,14 @@ class DispatchLoop:
                 self.health.beat(LOOP)
                 await asyncio.sleep(0)
         return planned
+
+    def _outstanding(self, hub: HubView, found: Sequence[tuple[WorkloadUid, Standing]]) -> Outstanding:
+        """The nominations that the hub shows, and ours that it does not show yet, without a cluster."""
+        shown = {uid for uid, standing in found if standing.phase is Phase.NOMINATED} | set(self.rounds.open)
+        return Outstanding(
+            self.state.policy.limits.outstanding_nominations,
+            (hub.workloads[uid].priority for uid in shown if uid in hub.workloads),
+        )
 
     def _request(self, workload: HubWorkload, phase: Phase, hub: HubView) -> Request | None:
         """The request, or None after telling the owner what in their workload cannot be understood."""
