@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import psycopg
 from sqlalchemy import exc
 
 from dispatcher.core.errors import Fatal, Transient
@@ -55,7 +54,7 @@ def _translate(error: exc.DBAPIError, what: str) -> Exception | None:
     code = getattr(error.orig, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in _DAMAGED:
         return Fatal(f"store: {what}: {error.orig}", fix=DAMAGE_FIX)
-    state = error.orig.sqlstate if isinstance(error.orig, psycopg.Error) else None
+    state: str | None = getattr(error.orig, "sqlstate", None)
     if state in _DAMAGED_SQLSTATES:
         return Fatal(f"store: {what}: {_line(error)}", fix=POSTGRES_DAMAGE_FIX)
     if state is not None and state.startswith(_PASSING_SQLSTATES):

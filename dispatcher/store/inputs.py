@@ -21,7 +21,6 @@ from datetime import datetime, timedelta
 from typing import Any, get_type_hints
 
 from sqlalchemy import delete, func, insert, literal, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dispatcher.core.ids import DecisionId
@@ -290,13 +289,11 @@ class InputLog:
                 self._packer, self._segment = Packer(), None
             return
         rows = [{"segment": segment, "digest": digest, "content": content} for digest, content in packed.new]
-        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+        new = _insert_of(connection)
         for start in range(0, len(rows), _BATCH):
-            await connection.execute(
-                dialect.insert(input_pieces).on_conflict_do_nothing(), rows[start : start + _BATCH]
-            )
+            await connection.execute(new(input_pieces).on_conflict_do_nothing(), rows[start : start + _BATCH])
         row = {"decision": packed.decision, "segment": segment, "document": packed.document}
-        await connection.execute(dialect.insert(inputs).on_conflict_do_nothing(), row)
+        await connection.execute(new(inputs).on_conflict_do_nothing(), row)
 
     def committed(self, packed: Packed) -> None:
         """The transaction that wrote `packed` is durable."""
@@ -350,6 +347,17 @@ class InputLog:
             parts = [d for digest in wanted for ds in _plain(found[digest], digest)["parts"].values() for d in ds]
             found |= await _pieces(connection, row.segment, [document["policy"], *document["holds"], *parts])
         return await asyncio.to_thread(unpacked, row.document, found)
+
+
+def _insert_of(connection: AsyncConnection) -> Callable[[Any], Any]:
+    """The dialect's own `insert`, which knows what to do on a conflict; the other dialect is not loaded."""
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects.postgresql import insert as insert_postgresql
+
+        return insert_postgresql
+    from sqlalchemy.dialects.sqlite import insert as insert_sqlite
+
+    return insert_sqlite
 
 
 async def _copy(connection: AsyncConnection, old: int | None, new: int, digests: list[str]) -> int:

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import ModuleType
 
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from dispatcher.core.errors import Fatal, Refused
-from dispatcher.store import postgres, schema, sqlite
+from dispatcher.store import schema, sqlite
 from dispatcher.store.faults import translated
 from dispatcher.store.sql import WRITES, SqlStore
 
+SCHEMES = ("postgresql://", "postgres://")
 _OPEN_DEADLINE_S = 120.0
 
 
 def is_postgres(target: Path | str) -> bool:
     """Whether a store is named by a PostgreSQL URL; anything else is a file of SQLite."""
-    return isinstance(target, str) and target.startswith(postgres.SCHEMES)
+    return isinstance(target, str) and target.startswith(SCHEMES)
 
 
 def shown(target: Path | str) -> str:
     """A store's name for logs and messages: never with a password."""
-    return postgres.shown(str(target)) if is_postgres(target) else str(target)
+    return _postgres().shown(str(target)) if is_postgres(target) else str(target)
+
+
+def _postgres() -> ModuleType:
+    """Its driver is loaded by those who use it: a restart on a file should not wait for it."""
+    from dispatcher.store import postgres
+
+    return postgres
 
 
 async def open_store(target: Path | str, *, deadline_s: float = 5.0, busy_s: float = 2.0) -> SqlStore:
@@ -39,14 +48,14 @@ async def open_store(target: Path | str, *, deadline_s: float = 5.0, busy_s: flo
     """
     file = Path(target)
     if is_postgres(target):
-        engine = postgres.engine_for(str(target), deadline_s)
+        engine = _postgres().engine_for(str(target), deadline_s)
     else:
         sqlite.make_file(file)
         engine = sqlite.engine_for(file, deadline_s, busy_s)
 
     def upgrade(connection: Connection) -> None:
         if is_postgres(target):
-            postgres.upgrade(connection, str(target))
+            _postgres().upgrade(connection, str(target))
         else:
             sqlite.upgrade(connection, file)
 
@@ -71,7 +80,7 @@ async def open_records(target: Path | str, *, deadline_s: float = 5.0) -> SqlSto
     """
     engine: AsyncEngine
     if is_postgres(target):
-        engine = postgres.engine_for(str(target), deadline_s, read_only=True)
+        engine = _postgres().engine_for(str(target), deadline_s, read_only=True)
     else:
         engine = sqlite.reading_engine(Path(target), deadline_s)
     try:

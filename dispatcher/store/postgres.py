@@ -16,7 +16,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from dispatcher.core.errors import Fatal
 from dispatcher.store import schema
 
-SCHEMES = ("postgresql://", "postgres://")
 _POOL = 4
 _MIGRATION_LOCK = 0x656E7472
 """Replicas that start together upgrade one after the other."""

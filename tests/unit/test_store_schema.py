@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import psycopg
@@ -20,6 +22,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from dispatcher.core.errors import Fatal
 from dispatcher.core.ports import IntentState
 from dispatcher.store import migrations, open_records, open_store
+from dispatcher.store.schema import HEAD
 from dispatcher.store.schema import config_for as _config
 from dispatcher.store.sql import _decision_row
 from dispatcher.store.tables import METADATA, decisions
@@ -42,6 +45,31 @@ def revisions() -> list[str]:
     """Every schema that a release ever wrote, the newest excepted."""
     script = ScriptDirectory(str(Path(migrations.__file__).parent))
     return sorted(r.revision for r in script.walk_revisions() if r.revision != script.get_current_head())
+
+
+def test_the_revision_that_starts_expect_is_the_newest_one() -> None:
+    assert ScriptDirectory(str(Path(migrations.__file__).parent)).get_current_head() == HEAD
+
+
+def test_a_start_on_a_current_file_loads_neither_alembic_nor_a_driver_that_it_does_not_use(tmp_path: Path) -> None:
+    async def twice() -> None:
+        for _ in range(2):
+            await (await open_store(tmp_path / "store.db")).close()
+
+    asyncio.run(twice())
+    program = "\n".join(
+        (
+            "import asyncio, sys",
+            "from pathlib import Path",
+            "from dispatcher.store import open_store",
+            "async def opened(): await (await open_store(Path(sys.argv[1]))).close()",
+            "asyncio.run(opened())",
+            "print([name for name in ('alembic', 'psycopg') if name in sys.modules])",
+        )
+    )
+    arguments = [sys.executable, "-c", program, str(tmp_path / "store.db")]
+    said = subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=60).stdout
+    assert said.strip() == "[]"
 
 
 def postgres_at(url: str, revision: str) -> None:
