@@ -26,6 +26,10 @@ class Unauthorized(Refused):
     """The apiserver does not accept our credentials (401), also not after they were read again."""
 
 
+class UnsupportedPatch(Refused):
+    """The apiserver, or something before it, does not take the content type of a patch (415)."""
+
+
 class Expired(Conflict):
     """A resourceVersion or continue token is too old (410): list again."""
 
@@ -39,6 +43,8 @@ def of_status(status: int, where: str, body: bytes, headers: Mapping[str, str]) 
         return NotFound(text)
     if status == 410:
         return Expired(text)
+    if status == 415:
+        return UnsupportedPatch(text)
     if status in (409, 422):
         return Conflict(text)
     if status == 429 or status >= 500:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from connectors.kubernetes.client import ApiClient, Call
-from connectors.kubernetes.faults import NotFound
+from connectors.kubernetes.client import MERGE_PATCH, ApiClient, Call
+from connectors.kubernetes.faults import NotFound, UnsupportedPatch
 from connectors.kubernetes.fields import child, children, text
-from connectors.kubernetes.write_modes import POLICY, binding_problem, detect, policy_problem
+from connectors.kubernetes.nomination import FIELD_MANAGER, KUEUE
+from connectors.kubernetes.write_modes import POLICY, PROBE_NAMESPACE, binding_problem, detect, policy_problem
 from dispatcher.core.errors import Fatal, Refused
 from dispatcher.core.ports import Clock
 from dispatcher.core.writing import WriteMode
@@ -52,6 +53,8 @@ _READ = (
     (_KUEUE, "localqueues"),
     ("batch", "jobs"),
 )
+NOBODY = "entrepot-self-check"
+"""A Workload that does not exist."""
 NEEDED = (
     *(Permission(verb, group, resource) for group, resource in _READ for verb in ("list", "watch")),
     Permission("patch", _KUEUE, "workloads", "status"),
@@ -75,6 +78,7 @@ async def check(client: ApiClient, clock: Clock, wanted: WriteMode | None = None
         await _check_version(client)
         await _check_kueue(client)
         await _check_permissions(client)
+        await _check_patch_type(client)
         return await detect(client, clock, wanted)
     except Refused as error:
         raise Fatal(f"the hub refuses us: {error}", "check the kubeconfig (or service account) of the hub") from error
@@ -109,6 +113,21 @@ async def _check_permissions(client: ApiClient) -> None:
             "the hub does not allow us to " + ", ".join(p.words for p in denied),
             "add to the ClusterRole of the daemon's account: " + rbac_rules(denied),
         )
+
+
+async def _check_patch_type(client: ApiClient) -> None:
+    """Ask with a dry run of a Workload that does not exist: 404 says that the hub takes our patch type (FR-NOM-09)."""
+    path = f"{KUEUE}/namespaces/{PROBE_NAMESPACE}/workloads/{NOBODY}/status"
+    call = Call("PATCH", path, {"fieldManager": FIELD_MANAGER, "dryRun": "All"}, {}, content_type=MERGE_PATCH)
+    try:
+        await client.once(call)
+    except NotFound:
+        return
+    except UnsupportedPatch as error:
+        raise Fatal(
+            f"the hub does not take a merge patch of workloads/status: {error}",
+            "see what stands between here and the hub's apiserver: it changes or refuses Content-Type",
+        ) from error
 
 
 async def _allowed(client: ApiClient, permission: Permission) -> bool:

@@ -95,6 +95,17 @@ def _name_taken(finding: Finding, age: str) -> str:
     )
 
 
+def _cluster_gone(finding: Finding, age: str) -> str:
+    names = ", ".join(finding.detail.names)
+    if finding.cluster is None:
+        are = "is no cluster" if len(finding.detail.names) == 1 else "are no clusters"
+        return f"{names} {are} of this hub any more: the nomination there is taken back, and it is decided again"
+    return (
+        f"placed on {names}, which is no cluster of this hub any more: what runs there goes on unseen. Put its "
+        "MultiKueueCluster back, or delete the job and submit it anew"
+    )
+
+
 _TEXTS: Mapping[FindingCode, Callable[[Finding, str], str]] = {
     FindingCode.LEFT_BEHIND: _left_behind,
     FindingCode.NOT_LATCHED: _not_latched,
@@ -109,4 +120,5 @@ _TEXTS: Mapping[FindingCode, Callable[[Finding, str], str]] = {
     FindingCode.EVICTION_STUCK: _stuck,
     FindingCode.TWO_COPIES_RUNNING: _twice,
     FindingCode.HUB_RUNS_IT: _hub_runs_it,
+    FindingCode.CLUSTER_GONE: _cluster_gone,
 }

@@ -81,9 +81,10 @@ class HubPort(Protocol):
         """
 
     async def withdraw(self, nomination: Nomination) -> str:
-        """Empty the list that an ended attempt has left behind, guarded as `nominate`; `clusters` is not read.
+        """Empty a list that is dead, guarded as `nominate`; `clusters` is not read.
 
-        Never within an attempt: there nominations are add-only (kueue-contract section 5, hazards).
+        Dead: left behind by an ended attempt, or of clusters that are gone. Never within an attempt that can still
+        win: there nominations are add-only (kueue-contract section 5, hazards).
         """
 
     async def notify(self, notice: Notice) -> None:

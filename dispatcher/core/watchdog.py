@@ -57,6 +57,7 @@ class FindingCode(StrEnum):
     EVICTION_STUCK = "eviction-stuck"
     TWO_COPIES_RUNNING = "two-copies-running"
     HUB_RUNS_IT = "hub-runs-it"
+    CLUSTER_GONE = "cluster-gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +297,7 @@ def _of_workload(
     yield from _stuck(workload, phase, seen, views)
     yield from _twice(workload, views)
     yield from _hub_runs_it(workload, phase, views)
+    yield from _cluster_gone(workload, phase, views)
 
 
 def _left_behind(workload: HubWorkload, seen: Attempt, views: Views) -> Iterator[Finding]:
@@ -395,6 +397,32 @@ def _hub_runs_it(workload: HubWorkload, phase: Phase, views: Views) -> Iterator[
     if names:
         detail = FindingDetail(names=names, job=f"{workload.owner.kind} {workload.owner.name}")
         yield Finding(FindingCode.HUB_RUNS_IT, workload.uid, workload.key, workload.cluster_name, detail=detail)
+
+
+def _cluster_gone(workload: HubWorkload, phase: Phase, views: Views) -> Iterator[Finding]:
+    """It was sent to a cluster that the hub no longer has: no MultiKueueCluster, or not in the check's config.
+
+    FR-WAT-03. A config that lists nothing, or is away itself, says nothing of a cluster. A name stays while its cluster's own
+    view shows a copy with quota: should it come back, that copy wins (kueue-contract section 5, hazards).
+    """
+    listed = candidates_of(workload, views.hub)
+
+    def gone(name: ClusterName) -> bool:
+        return name not in views.hub.clusters or (bool(listed) and name not in listed)
+
+    def may_win(name: ClusterName) -> bool:
+        view = views.connected(name)
+        copy = view.copies.get((workload.namespace, workload.name)) if view is not None else None
+        return copy is not None and copy.ours and copy.quota_reserved_at is not None
+
+    if phase is Phase.NOMINATED:
+        names = tuple(name for name in workload.nominated if gone(name) and not may_win(name))
+        if names:
+            detail = FindingDetail(names=names)
+            yield Finding(FindingCode.CLUSTER_GONE, workload.uid, workload.key, detail=detail)
+    elif phase is Phase.PLACED and workload.cluster_name is not None and gone(workload.cluster_name):
+        detail = FindingDetail(names=(workload.cluster_name,))
+        yield Finding(FindingCode.CLUSTER_GONE, workload.uid, workload.key, workload.cluster_name, detail=detail)
 
 
 def _booked_as_finished(workload: HubWorkload, attempt: Attempt | None) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
 """Acts on what the watchdog finds: tells it once, counts it, keeps a faulty cluster out of the next decisions of that
-workload for a while, and clears a nomination that an eviction has left behind.
+workload for a while, and takes nominations back that an eviction has left behind or whose cluster is gone.
 
 Level-triggered like dispatch: it is woken by every change and looks at the newest views. It writes one thing only, the
-withdrawal of a dead nomination, and only while it leads.
+withdrawal of dead nominations, and only while it leads.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ REASONS: Mapping[FindingCode, str] = {
     FindingCode.EVICTION_STUCK: "EvictionStuck",
     FindingCode.TWO_COPIES_RUNNING: "RunsTwice",
     FindingCode.HUB_RUNS_IT: "HubRunsIt",
+    FindingCode.CLUSTER_GONE: "ClusterGone",
 }
 """Reasons of the Events."""
 
@@ -174,22 +175,25 @@ class CopiesLoop:
 
     async def _act(self, findings: tuple[Finding, ...]) -> None:
         for finding in findings:
-            if finding.code is FindingCode.LEFT_BEHIND:
+            if finding.code is FindingCode.LEFT_BEHIND or (
+                finding.code is FindingCode.CLUSTER_GONE and finding.cluster is None
+            ):
                 await self._withdraw(finding)
         if any(finding.code is FindingCode.NOT_LATCHED for finding in findings):
             await self._recheck()
 
     async def _withdraw(self, finding: Finding) -> None:
-        """Clear it at once: with the next reservation of quota the Workload is dispatched by it."""
-        workload = self.state.hub_view().workloads.get(finding.workload)
-        if workload is None or workload.nominated != finding.detail.names or not self._leading():
+        """Take the named clusters off the list at once, and no other: by a list that an eviction left behind the
+        Workload is dispatched with its next quota; a cluster that is gone never answers."""
+        workload, dead = self.state.hub_view().workloads.get(finding.workload), finding.detail.names
+        if workload is None or not set(dead) <= set(workload.nominated) or not self._leading():
             return
-        nomination = Nomination(
-            workload.uid, workload.namespace, workload.name, workload.resource_version, workload.nominated
-        )
+        kept = tuple(name for name in workload.nominated if name not in dead)
+        nomination = Nomination(workload.uid, workload.namespace, workload.name, workload.resource_version, kept)
+        write = self.state.hub.nominate if kept else self.state.hub.withdraw
         result = "withdrawn"
         try:
-            await self.state.hub.withdraw(nomination)
+            await write(nomination)
         except Conflict:
             self.waker.wake()  # it moved: look at once whether there is still something to clear
             return

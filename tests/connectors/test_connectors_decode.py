@@ -6,7 +6,9 @@ import copy
 import gc
 import json
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from connectors.kubernetes import decode, decode_nodes, decode_queues
 from connectors.kubernetes.decode import hub_workload, owner_record, worker_copy
 from connectors.kubernetes.pods import pod_requests
-from dispatcher.core.resources import QuantityError, Resources
+from dispatcher.core.resources import QuantityError, Resources, parse_quantity
 from dispatcher.core.snapshot import Check, Quota, ResourceGroup, StopPolicy, Taint
 from dispatcher.core.workload import CheckState, Owner, Requirement, Toleration
 from tests.connectors.objects import (
@@ -416,6 +418,55 @@ def test_a_queue_with_an_unreadable_quota_is_no_queue() -> None:
     raw["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "-5"
     with pytest.raises(QuantityError):
         decode_queues.cluster_queue(raw)
+
+
+MILLI = "2147483648500m"
+"""2 GiB and half a byte, as an apiserver keeps a decimal fraction of a GiB."""
+
+
+def memory_of_a_node(text: str) -> int:
+    raw = node("n1")
+    raw["status"]["allocatable"]["memory"] = text
+    return decode_nodes.node(raw).allocatable.get("memory")
+
+
+def memory_of_a_pod(text: str) -> int:
+    containers = [{"name": "c", "resources": {"requests": {"memory": text}}}]
+    use = decode_nodes.pod_use(pod("p1", "n1", containers=containers))
+    assert use is not None
+    return use.requests.get("memory")
+
+
+def memory_of_a_quota(text: str) -> int:
+    flavor = {"name": "h100", "resources": [{"name": "memory", "nominalQuota": text}]}
+    raw = cluster_queue(resourceGroups=[{"coveredResources": ["memory"], "flavors": [flavor]}])
+    return decode_queues.cluster_queue(raw).quotas[0].nominal
+
+
+READERS: dict[str, Callable[[str], int]] = {
+    "a node": memory_of_a_node,
+    "a pod on a node": memory_of_a_pod,
+    "a job's template": lambda text: pod_requests(pod_template({"memory": text})["spec"]).get("memory"),
+    "a quota": memory_of_a_quota,
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
+def test_fr_cfg_04_memory_in_milli_bytes_is_read_everywhere(read: Callable[[str], int]) -> None:
+    assert parse_quantity(MILLI) == Fraction(4294967297, 2)
+    assert read(MILLI) == 2147483649, "whole bytes, rounded up as the scheduler does"
+
+
+@pytest.mark.parametrize("text", ["NaN", "inf", "1e", "2Gii", "0x10", "--1", "-1Gi", "1_000", "1/2", ""])
+def test_fr_cfg_04_what_is_no_quantity_is_an_error_that_names_its_place(text: str) -> None:
+    problem = hub_workload(workload(spec={"podSets": [pod_set(requests={"memory": text})]})).problem
+    assert problem is not None, "the Workload is held, and its owner told"
+    assert problem.startswith(f"pod set main: memory: {text!r} ")
+    with pytest.raises(QuantityError, match="memory"):
+        memory_of_a_pod(text)
+    with pytest.raises(QuantityError):
+        memory_of_a_quota(text)
+    assert memory_of_a_node(text) == 0, "what a node offers and cannot be read is not there"
 
 
 def test_fr_nom_04_what_is_being_deleted_is_not_active_from_that_instant() -> None:

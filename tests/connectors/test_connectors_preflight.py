@@ -11,7 +11,8 @@ import yaml
 from aiohttp import web
 
 from connectors.kubernetes import connect_hub
-from connectors.kubernetes.preflight import NEEDED, POLICY, Permission, policy_problem, rbac_rules
+from connectors.kubernetes.preflight import NEEDED, NOBODY, POLICY, Permission, policy_problem, rbac_rules
+from connectors.kubernetes.write_modes import PROBE_NAMESPACE
 from dispatcher.core.errors import Fatal, Transient
 from dispatcher.core.writing import WriteMode
 from tests.connectors.apiserver import KUEUE, ApiServer, Raw, always, named
@@ -95,7 +96,8 @@ async def test_a_hub_that_has_everything_is_ready(api: ApiServer, tmp_path: Path
     assert await check(api, tmp_path) is WriteMode.CLEARING_POLICY
     assert len(api.requests("POST", REVIEWS)) == len(NEEDED)
     assert len(api.requests("POST")) == len(NEEDED), "a policy that is seen needs no probe"
-    assert [s for s in api.seen if s.method in ("PATCH", "PUT", "DELETE")] == [], "looking changes nothing"
+    writes = [s for s in api.seen if s.method in ("PATCH", "PUT", "DELETE") and s.query.get("dryRun") != "All"]
+    assert writes == [], "looking changes nothing"
 
 
 async def test_a_policy_of_1_35_in_v1beta1_will_do(api: ApiServer, tmp_path: Path) -> None:
@@ -186,6 +188,17 @@ async def test_a_kueue_without_multikueue(api: ApiServer, tmp_path: Path) -> Non
 async def test_a_hub_that_refuses_us_is_fatal(api: ApiServer, tmp_path: Path, status: int) -> None:
     api.faults["GET", "/version"] = always(status, "who are you")
     assert "who are you" in str(await refusal(api, tmp_path))
+
+
+async def test_fr_nom_09_a_patch_type_that_is_not_taken_is_fatal_at_start(api: ApiServer, tmp_path: Path) -> None:
+    api.faults["PATCH", f"{KUEUE}/namespaces/{PROBE_NAMESPACE}/workloads/{NOBODY}/status"] = always(
+        415, "the body of the request was in an unknown format"
+    )
+    found = await refusal(api, tmp_path)
+    assert "415" in str(found)
+    assert "Content-Type" in found.fix
+    (asked,) = api.requests("PATCH")
+    assert asked.headers["Content-Type"] == "application/merge-patch+json"
 
 
 async def test_an_insecure_kubeconfig_is_fatal(api: ApiServer, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from connectors.kubernetes import KubernetesHub, KubernetesWorker, connect_hub, connect_worker
 from dispatcher.core.ids import ClusterName, QueueName
@@ -176,6 +177,28 @@ async def test_fr_aut_02_an_insecure_secret_takes_the_worker_out_and_a_good_one_
     bed.put_secret(bed.api.kubeconfig())
     await in_time(bed.clock, lambda: bed.link() is Link.CONNECTED and bed.worker.view().error is None, 35)
     assert [n.name for n in bed.worker.view().nodes] == ["n1"]
+
+
+@pytest.mark.parametrize("broken", [b"{", b"kind: Config\n", b""], ids=["no YAML", "no cluster in it", "empty"])
+async def test_fr_wat_02_a_reload_that_fails_takes_the_worker_out_at_once(bed: Bed, broken: bytes) -> None:
+    bed.api.put(NODES, node("n1"))
+    await eventually(lambda: bed.worker.view().nodes)
+    bed.put_secret(broken)
+    await bed.clock.advance(30)
+    await eventually(lambda: bed.link() is Link.BLIND)
+    assert bed.worker.view().error is not None
+    await eventually(lambda: not any(bed.api.watching(path) for path in ALL), "the previous client is not kept")
+
+
+async def test_fr_rac_08_a_lost_worker_is_one_line_in_the_log_and_no_storm(bed: Bed) -> None:
+    with capture_logs() as lines:
+        await bed.api.stop_listening()
+        await eventually(lambda: bed.worker.view().error is not None)
+        for _ in range(60):
+            await bed.clock.advance(10)
+    loud = [line for line in lines if line["log_level"] in ("warning", "error")]
+    assert [line["event"] for line in loud] == ["cluster_unreachable"], "ten minutes"
+    assert len(bed.api.seen) < 1000
 
 
 async def test_fr_aut_03_a_rotated_token_reaches_the_worker_within_a_minute_with_at_most_one_401(bed: Bed) -> None:

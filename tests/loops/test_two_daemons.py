@@ -307,8 +307,11 @@ async def test_fr_rac_02_after_an_hour_without_the_hub_nothing_that_runs_is_touc
 
 
 async def test_fr_rac_04_a_short_loss_of_a_worker_causes_no_write(file_pair: Pair) -> None:
-    before = await placed(file_pair)
-    written, leases = len(file_pair.log), file_pair.leaders_seen[:]
+    before = await placed(file_pair, "86400s")
+    for _ in range(9):
+        await file_pair.step(3600.0)
+    await file_pair.until(lambda: file_pair.leader() is not None, 25.0)
+    before, written, leases = versions(file_pair), len(file_pair.log), file_pair.leaders_seen[:]
     for name in file_pair.bench.fleet.workers:
         file_pair.bench.fleet.break_link(name)
         for _ in range(8):

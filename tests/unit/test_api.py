@@ -173,6 +173,25 @@ async def test_running_is_what_the_worker_shows(
     assert await state_text(api) == text
 
 
+async def test_fr_cli_03_pods_are_those_on_nodes_with_their_age_and_none_once_suspended(
+    api: httpx.AsyncClient, world: World
+) -> None:
+    """The job's own status.active is never read: a suspended one may say 1 for ever."""
+    placed = admitted_on("onprem-1")
+    world.show(placed)
+    world.show_worker(worker("onprem-1", copy_of(placed, bound_pods=1), seen_s=3))
+    (seen,) = (await api.get(f"/v1/workloads/{KEY}")).json()["state"]["evidence"]
+    assert (seen["bound_pods"], seen["age_s"]) == (1, 3)
+    gone = {"evicted_at": NOW - timedelta(seconds=40), "evicted_reason": "Preempted", "bound_pods": 0}
+    world.show_worker(worker("onprem-1", copy_of(placed, **gone)))
+    (seen,) = (await api.get(f"/v1/workloads/{KEY}")).json()["state"]["evidence"]
+    assert seen["bound_pods"] == 0
+    world.show(replace(placed, evicted_at=NOW - timedelta(seconds=30)))
+    world.show_worker(worker("onprem-1", copy_of(placed, bound_pods=1)))
+    state = (await api.get(f"/v1/workloads/{KEY}")).json()["state"]
+    assert (state["code"], state["evidence"]) == ("evicting", []), "suspended on the hub: no counter is shown"
+
+
 async def test_an_old_view_is_no_evidence_of_running(api: httpx.AsyncClient, world: World) -> None:
     placed = admitted_on("onprem-1")
     world.show(placed)

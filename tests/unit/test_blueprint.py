@@ -140,6 +140,12 @@ def test_fr_cfg_02_an_exact_route_goes_before_the_default_and_an_absent_one_is_u
     assert egress[("de-home", "fi-north")].usd_micro_per_gb == 4_000
     assert egress[("fi-north", "de-home")].usd_micro_per_gb == 20_000
     assert ("de-home", "de-home") not in egress
+    row = "  - {from_region: fi-north, to_region: de-home, usd_per_gb: 0.02, source: rate, dated: 2026-11-02}\n"
+    without = load(tmp_path / "without", edited("prices.yaml", row, ""))
+    assert without.policy is not None
+    assert ("fi-north", "de-home") not in without.policy.prices.egress, "unknown, never another route's price"
+    (told,) = [w.text() for w in without.warnings if "egress" in w.text()]
+    assert "'fi-north': no egress price to de-home: moving data there has an unknown price" in told
 
 
 def test_fr_pol_01_data_that_nobody_classified_gets_the_rule_of_home(tmp_path: Path) -> None:
@@ -354,6 +360,12 @@ def test_fr_cfg_06_a_swapped_mount_is_seen_as_a_whole(tmp_path: Path) -> None:
     price = second.policy.prices.compute[("northgrid", "fi-north", "h100-80gb", "on-demand")]
     assert price.usd_micro_per_hour == 3_100_000
     assert second.policy.digest != first.policy.digest
+
+    mount(folder, "..2026_11_29_three", edited("prices.yaml", '"2.95"', '"a lot"'))
+    third = watcher.poll(NOW)
+    assert third is not None
+    assert third.policy is None, "refused as a whole: whoever polls keeps the last good one"
+    assert [error.text() for error in third.errors] != []
 
 
 # --- what the commands show --------------------------------------------------------------------------------------

@@ -362,6 +362,36 @@ def test_a_mistake_is_named_with_its_place_and_its_fix(
     assert result.blueprint is None
 
 
+NESTED = {
+    "one level below a cluster": (
+        ("fleet.yaml", "      country: FI\n", "      country: FI\n      acton: deny\n"),
+        "fleet.yaml:30:7: error: 'acton': unknown key",
+    ),
+    "within braces of a rule": (
+        ("data.yaml", "public: {anywhere: true}", "public: {anywhere: true, acton: deny}"),
+        "data.yaml:4:28: error: 'acton': unknown key",
+    ),
+    "a key of the level above": (
+        ("queues.yaml", "budget: {period: month", "budget: {value: 7, period: month"),
+        "queues.yaml:32:14: error: 'value': unknown key",
+    ),
+    "nearly a key of its level": (
+        ("queues.yaml", "budget: {period", "budget: {perod"),
+        "queues.yaml:32:14: error: 'perod': unknown key; did you mean 'period'?",
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "expected"), NESTED.values(), ids=NESTED.keys())
+def test_fr_cfg_05_a_key_that_its_level_does_not_know_is_an_error(
+    edit: tuple[str, str, str], expected: str, tmp_path: Path
+) -> None:
+    result = load(tmp_path, edited(*edit))
+    assert result.policy is None, "a key is never ignored"
+    (found,) = [text for text in texts(result) if "unknown key" in text]
+    assert found.startswith(expected)
+
+
 def test_a_name_that_kubernetes_would_refuse_is_named_with_the_nearest_that_it_takes(tmp_path: Path) -> None:
     result = load(tmp_path, edited(F, "  home:\n", "  Home_1:\n"))
     assert texts(result)[0] == (

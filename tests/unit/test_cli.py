@@ -429,6 +429,40 @@ def test_why_not_and_decisions_are_answered_from_records(entrepot: Terminal, rec
     assert entrepot("why", "nobody", *down).code == 3
 
 
+def test_fr_cli_04_a_past_decision_is_told_cluster_by_cluster_with_the_numbers_that_were_used(
+    entrepot: Terminal, records: Path
+) -> None:
+    """Twelve minutes ago it waited, then it was placed: each is found by its time, and the daemon is down."""
+    down = ("--server", NOWHERE, "--store", str(records))
+    before = records.stat().st_mtime_ns
+    listed = json.loads(entrepot("decisions", "team-a/train", "-o", "json", *down).out)["items"]
+    by_time = {entry["decided_at"]: entry["id"] for entry in listed}
+    assert list(by_time.values()) == [CHOICE.id, FIRST_WAIT.id]
+    shown = json.loads(entrepot("decisions", by_time[listed[0]["decided_at"]], "-o", "json", *down).out)
+    assert shown["policy_digest"] == CHOICE.policy_digest
+    told = {candidate["cluster"]: candidate for candidate in shown["candidates"]}
+    for used in CHOICE.candidates:
+        found = told[used.cluster]
+        amounts = [term["amount"]["usd_micro"] for term in found["terms"] if term["amount"] is not None]
+        assert amounts == [t.amount_usd_micro for t in used.terms if t.amount_usd_micro is not None]
+        assert [r["reason"] for r in found["rejections"]] == [r.reason for r in used.rejections]
+        assert found["fit"] == used.fit
+    page = entrepot("decisions", FIRST_WAIT.id, *down).out
+    for candidate in FIRST_WAIT.candidates:
+        assert candidate.cluster in page
+    assert records.stat().st_mtime_ns == before, "reading changes nothing"
+
+
+def test_fr_cli_01_what_a_worker_evicted_is_not_running_on_any_page(entrepot: Terminal, records: Path) -> None:
+    world, placed = World(), admitted_on("onprem-1")
+    world.show(placed)
+    gone = {"evicted_at": NOW - timedelta(minutes=12), "evicted_reason": "Preempted"}
+    world.show_worker(worker("onprem-1", copy_of(placed, **gone)))
+    with served(build_api(world.state, FileStore(records), world.vitals)) as url:
+        for page in (entrepot("why", "team-a/train", "--server", url).out, entrepot("queue", "--server", url).out):
+            assert "not running: evicted on onprem-1 12m ago (Preempted)" in " ".join(page.split())
+
+
 def test_records_that_cannot_be_read_are_1_with_the_fix(entrepot: Terminal, tmp_path: Path) -> None:
     shown = entrepot("why", "train", "--server", NOWHERE, "--store", str(tmp_path / "none.db"))
     assert (shown.code, "--store FILE" in shown.err) == (1, True)

@@ -210,6 +210,27 @@ def test_who_can_lift_what() -> None:
     assert full.detail.subject == QUEUE
 
 
+STOPPED = {
+    "a queue on Hold": ({"stop_policy": StopPolicy.HOLD}, Reason.QUEUE_STOPPED),
+    "a queue on HoldAndDrain": ({"stop_policy": StopPolicy.HOLD_AND_DRAIN}, Reason.QUEUE_STOPPED),
+    "an inactive queue": ({"active": False}, Reason.QUEUE_INACTIVE),
+}
+
+
+@pytest.mark.parametrize(("state", "reason"), STOPPED.values(), ids=STOPPED.keys())
+def test_fr_nom_04_a_stopped_queue_on_the_worker_takes_the_cluster_out(
+    state: dict[str, object], reason: Reason
+) -> None:
+    decision = decided(request(), worker(queues=[queue(quotas=quota(16), **state)]))
+    assert (decision.chosen, reasons(decision, "onprem")) == (None, [reason])
+
+
+def test_fr_nom_04_a_cluster_under_deletion_is_no_candidate() -> None:
+    going = MultiKueueClusterView(ClusterName("onprem"), active=True, reason="Active", deleting=True)
+    decision = decided(request(), seen(worker(), multikueue=going))
+    assert (decision.chosen, reasons(decision, "onprem")) == (None, [Reason.TERMINATING])
+
+
 def test_fr_sco_13_missing_facts_never_outrank_a_known_fit() -> None:
     rules = policy(sites=[site("onprem"), site("cloud")], compute_prices=policy().prices.compute.values())  # type: ignore[arg-type]
     no_price = replace(

@@ -111,6 +111,12 @@ def test_fr_nom_06_cordoned_nodes_wait_and_are_not_impossible(away: dict[str, bo
     assert rejection.detail.seen == ("n000", "n001", "n002", "n003")
 
 
+def test_fr_nom_06_only_a_flavor_that_was_never_seen_nor_declared_is_absent() -> None:
+    elsewhere = decided(request("g", pods(1, product="NVIDIA-H200")), worker(node_views=nodes(4)))
+    assert on(elsewhere, "onprem").fit is Fit.NEVER
+    assert all(r.resolver is not Resolver.WAIT for r in on(elsewhere, "onprem").rejections)
+
+
 def test_fr_nom_06_a_declared_pool_that_is_scaled_to_zero_waits() -> None:
     shape = NodeShape(4, res(8, cpu=64, memory=512, pods=110))
     rules = policy(sites=[site("onprem", flavors=[flavor_policy(shape=shape)])])

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dispatcher.core.ids import ClusterName, QueueName, WorkloadUid
-from dispatcher.core.snapshot import Check, HubView
+from dispatcher.core.snapshot import Check, HubView, MultiKueueClusterView
 from dispatcher.core.waiting import Phase, candidates_of, in_phase, standing
 from dispatcher.core.workload import CheckState, HubWorkload, Owner
 
@@ -44,6 +44,7 @@ def hub(*workloads: HubWorkload) -> HubView:
             "budget": Check("budget", "entrepot.dev/budget", True),
         },
         configs={"fleet": (ClusterName("b"), ClusterName("a"))},
+        clusters={name: MultiKueueClusterView(name, active=True) for name in (ClusterName("a"), ClusterName("b"))},
     )
 
 
@@ -95,6 +96,7 @@ def test_fr_nom_11_a_resize_stays_where_the_replaced_slice_runs() -> None:
     old = workload(uid=WorkloadUid("w0"), name="slice-0", cluster_name=ClusterName("a"))
     new = workload(replaces_slice="autonomy/slice-0")
     assert standing(new, hub(old, new)).phase is Phase.SLICE_PINNED
+    assert in_phase(hub(old, new), frozenset({Phase.WAITING, Phase.NOMINATED})) == [], "nobody decides on it"
 
 
 def test_a_resize_of_a_slice_that_never_ran_is_decided_like_any_other() -> None:

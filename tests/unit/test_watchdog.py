@@ -15,7 +15,7 @@ from dispatcher.core.watchdog import Finding, FindingCode, Memory, Views, look
 from dispatcher.core.workload import CheckState, HubWorkload, OwnerMeta
 from tests.unit.test_waiting import OWNER, T0, hub, workload
 
-A, B = ClusterName("a"), ClusterName("b")
+A, B, GONE = ClusterName("a"), ClusterName("b"), ClusterName("gone")
 KEY = ("autonomy", "job-train-a")
 SILENCE_S = 60
 READY = CheckState("fleet", "Ready", changed_at=T0)
@@ -198,6 +198,24 @@ IN_ONE_LOOK: dict[str, tuple[HubWorkload, Mapping[ClusterName, object], float, F
         {},
         1,
         FindingCode.COPY_OUT_OF_SYNC,
+    ),
+    "nominated to a cluster that the hub no longer has (FR-WAT-03)": (
+        workload(nominated=(A, GONE)),
+        {},
+        0,
+        FindingCode.CLUSTER_GONE,
+    ),
+    "placed on a cluster that the hub no longer has": (
+        workload(cluster_name=GONE, checks=(READY,), admitted_at=T0),
+        {},
+        0,
+        FindingCode.CLUSTER_GONE,
+    ),
+    "a copy with quota on a cluster that left the hub may still win": (
+        workload(nominated=(GONE,)),
+        {GONE: copy(admitted_at=None, bound_pods=0)},
+        0,
+        None,
     ),
     "finished with success": (workload(finished=True, finished_reason="Succeeded", cluster_name=A), {}, 1, None),
 }
