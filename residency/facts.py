@@ -157,10 +157,11 @@ class Fact:
 # --- how facts are found -----------------------------------------------------------------------------------------
 
 
-def _vouched(values: tuple[str, ...] | None, attested: Attestation | None, now: datetime) -> Seen:
+def vouched(values: tuple[str, ...] | None, attested: Attestation | None, now: datetime) -> Seen:
+    """A value as far as somebody vouches for it now."""
     if values is None:
         return Seen(None, Gap.MISSING)
-    if attested is None or (attested.max_age_s is not None and attested.at is None and attested.until is None):
+    if attested is None:
         return Seen(None, Gap.UNATTESTED)
     ends = attested.ends()
     if ends is not None and ends <= now:
@@ -185,7 +186,7 @@ def _of_place(end: str, field: str) -> Callable[[Question], Seen]:
         place: Place | None = getattr(question, end)
         if place is None:
             return Seen(None, Gap.MISSING)
-        return _vouched(_texts(getattr(place, field)), place.attested, question.now)
+        return vouched(_texts(getattr(place, field)), place.attested, question.now)
 
     return read
 
@@ -199,7 +200,7 @@ def _records_of_place(end: str, field: str) -> Callable[[Question], Seen]:
         if place is None or held is None:
             return Seen(None, Gap.MISSING)
         live = [record for record in held if record.until is None or record.until > question.now]
-        seen = _vouched(tuple(sorted({record.name for record in live})), place.attested, question.now)
+        seen = vouched(tuple(sorted({record.name for record in live})), place.attested, question.now)
         ends = [record.until for record in live if record.until is not None]
         return Seen(seen.values, seen.gap, earliest(seen.changes, *ends))
 
@@ -210,7 +211,7 @@ def _of_tenant(field: str) -> Callable[[Question], Seen]:
     def read(question: Question) -> Seen:
         if question.tenant is None:
             return Seen(None, Gap.MISSING)
-        return _vouched(_texts(getattr(question.tenant, field)), question.tenant.attested, question.now)
+        return vouched(_texts(getattr(question.tenant, field)), question.tenant.attested, question.now)
 
     return read
 
