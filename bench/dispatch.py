@@ -1,0 +1,135 @@
+"""Dispatch, side by side: the same backlog for every contender, on one real fleet, in one run (see README.md)."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bench import dispatch_fleet as the_fleet
+from bench.dispatch_contenders import ALL_AT_ONCE, INCREMENTAL, MINIMAL, Contender, entrepot
+from bench.dispatch_figures import Turn, percentile, waits
+from bench.dispatch_observer import Observer, requests_of
+from bench.dispatch_rows import rows_of
+from bench.rows import Row
+from tests.fleet import LocalFleet
+from tests.fleet.processes import wait_until
+
+Say = Callable[[str], None]
+JOBS = int(os.environ.get("BENCH_DISPATCH_JOBS", "160"))
+"""Jobs of a backlog. Fewer only to try the bench out: the figures of record are of 160."""
+URGENT_AT_S = (10.0, 15.0, 20.0)
+"""When an urgent job arrives behind the backlog."""
+BOUNDS = (64, 24, 8)
+"""Bounds on outstanding nominations that are measured beside none."""
+IDLE_JOBS, IDLE_PAUSE_S = 100, 0.6
+SUBMITTERS = 8
+SETTLE_S = 3.0
+TURN_S = 600.0
+ENTREPOT = entrepot()
+ORDER: Sequence[Contender] = (MINIMAL, ENTREPOT, ALL_AT_ONCE, INCREMENTAL, ENTREPOT, MINIMAL)
+"""Mirrored where the bar is close, so that a machine that slows down or speeds up favours nobody."""
+
+
+def run(say: Say) -> Sequence[Row]:
+    turns: dict[str, list[Turn]] = defaultdict(list)
+    with tempfile.TemporaryDirectory(prefix="bench-dispatch-") as name:
+        folder = Path(name)
+        blueprint = the_fleet.write_blueprint(folder / "blueprint", None)
+        with the_fleet.start(folder / "fleet", blueprint, say) as fleet:
+            idle_s = idle_latencies(fleet, folder / "idle", say)
+            for number, contender in enumerate(ORDER):
+                turns[contender.name].append(turn(fleet, contender, folder / f"turn-{number}", say))
+            trade = [trade_turn(fleet, bound, folder / f"bound-{bound}", say) for bound in BOUNDS]
+    return rows_of(turns, dict(zip(BOUNDS, trade, strict=True)), idle_s)
+
+
+def idle_latencies(fleet: LocalFleet, folder: Path, say: Say) -> list[float]:
+    """One job at a time on a hub that has nothing else to do: seconds from quota reserved to nominated, as watched."""
+    the_fleet.use_dispatcher(fleet, ENTREPOT.dispatcher)
+    names = [f"idle-{number:03d}" for number in range(IDLE_JOBS)]
+    with ENTREPOT.start(fleet, folder), Observer(fleet) as observer, fleet.hub.api() as api:
+        time.sleep(SETTLE_S)
+        for name in names:
+            the_fleet.submit(api, [name])
+            time.sleep(IDLE_PAUSE_S)
+        wait_until(lambda: observer.count("nominated", names) == len(names), 60, "all idle jobs to be nominated")
+        found = waits(observer.of(names), "quotareserved", ("nominated",))
+    the_fleet.clear(fleet)
+    say(f"idle hub: reserved to nominated p50 {_ms(found, 50)}, p99 {_ms(found, 99)} of {len(found)}")
+    return found
+
+
+def turn(fleet: LocalFleet, contender: Contender, folder: Path, say: Say, until: str = "finished") -> Turn:
+    """One backlog through one contender, from an empty fleet with a fresh Kueue to an empty fleet again."""
+    the_fleet.use_dispatcher(fleet, contender.dispatcher)
+    backlog = [f"job-{number:03d}" for number in range(JOBS)]
+    urgent = [f"urgent-{number}" for number in range(len(URGENT_AT_S))]
+    with contender.start(fleet, folder), Observer(fleet) as observer:
+        time.sleep(SETTLE_S)
+        before, started_s = requests_of(fleet), time.monotonic()
+        _submit_side_by_side(fleet, backlog)
+        with fleet.hub.api() as api:
+            for name, at_s in zip(urgent, URGENT_AT_S, strict=True):
+                time.sleep(max(0.0, started_s + at_s - time.monotonic()))
+                the_fleet.submit(api, [name], "urgent")
+        everything = [*backlog, *urgent]
+        wait_until(
+            lambda: sum(observer.count(state, everything) == len(everything) for state in {until, "finished"}) > 0,
+            TURN_S,
+            f"{contender.name} to bring all jobs to {until}",
+            0.25,
+        )
+        requests = requests_of(fleet)
+        requests.subtract(before)
+        done = Turn(
+            contender.name,
+            started_s,
+            tuple(observer.of(backlog)),
+            tuple(observer.of(urgent)),
+            sum(observer.copies.values()),
+            requests,
+        )
+    the_fleet.clear(fleet)
+    say(_told(done))
+    return done
+
+
+def trade_turn(fleet: LocalFleet, bound: int, folder: Path, say: Say) -> Turn:
+    return turn(fleet, entrepot(bound, f"Entrepot, at most {bound} outstanding"), folder, say)
+
+
+def _submit_side_by_side(fleet: LocalFleet, names: Sequence[str]) -> None:
+    """Faster than one after another, so that the backlog is there before MultiKueue has worked off much of it."""
+
+    def some(share: Sequence[str]) -> None:
+        with fleet.hub.api() as api:
+            the_fleet.submit(api, share)
+
+    with ThreadPoolExecutor(SUBMITTERS) as pool:
+        list(pool.map(some, [names[first::SUBMITTERS] for first in range(SUBMITTERS)]))
+
+
+def _told(done: Turn) -> str:
+    figures: Mapping[str, float | None] = {
+        "to a cluster/s": done.to_cluster_per_s,
+        "finished/s": done.to_finished_per_s,
+        "reserved to cluster p50 s": percentile(done.reserved_to_cluster_s, 50),
+        "p99 s": percentile(done.reserved_to_cluster_s, 99),
+        "urgent p50 s": percentile(done.urgent_wait_s, 50),
+        "copies": done.copies_per_job,
+        "looks": done.looks_per_job(len(the_fleet.WORKERS)),
+        "hub writes": done.writes_per_job(on_hub=True),
+        "worker writes": done.writes_per_job(on_hub=False),
+    }
+    known = ", ".join(f"{name} {value:.2f}" for name, value in figures.items() if value is not None)
+    return f"{done.contender}: {known}"
+
+
+def _ms(values: Sequence[float], percent: int) -> str:
+    found = percentile(values, percent)
+    return "unknown" if found is None else f"{found * 1000:.0f} ms"
