@@ -62,16 +62,26 @@ class Running:
 
 def launch(fleet: LocalFleet, folder: Path, blueprint: Path = CONFIG, kubeconfig: Path | None = None) -> Running:
     """Start `entrepot serve` on the fleet's hub and wait until it is ready."""
+    running = spawn(fleet, folder, blueprint, kubeconfig)
+    wait_for(lambda: is_ready(running), 60, lambda: running.log()[-3000:])
+    return running
+
+
+def spawn(fleet: LocalFleet, folder: Path, blueprint: Path = CONFIG, kubeconfig: Path | None = None) -> Running:
+    """The same without waiting for anything."""
     folder.mkdir(parents=True, exist_ok=True)
     listen = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "dispatcher.cli.main", "serve", "--blueprint", str(blueprint)]
     command += ["--store", str(folder / "entrepot.db"), "--listen", listen]
     command += ["--kubeconfig", str(kubeconfig or fleet.daemon_kubeconfig_path)]
     with (folder / "daemon.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=dict(os.environ))
-    running = Running(process, f"http://{listen}", folder)
-    wait_for(lambda: _is_ready(running), 60, lambda: running.log()[-3000:])
-    return running
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=environment())
+    return Running(process, f"http://{listen}", folder)
+
+
+def environment() -> dict[str, str]:
+    """That of the tests, with bytecode: an installed daemon has it, and compiling would be a third of each start."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 @contextlib.contextmanager
@@ -83,7 +93,7 @@ def daemon(fleet: LocalFleet, folder: Path, blueprint: Path = CONFIG) -> Iterato
         running.stop()
 
 
-def _is_ready(running: Running) -> bool:
+def is_ready(running: Running) -> bool:
     assert running.process.poll() is None, running.log()[-3000:]
     with contextlib.suppress(httpx.HTTPError):
         return httpx.get(f"{running.server}/readyz", timeout=5.0, trust_env=False).status_code == 200

@@ -141,15 +141,15 @@ async def run_into(bench: Bench, fuse: Fuse) -> bool:
     try:
         await bench.until(bench.finished(*JOBS))
     except BaseException as gone:
-        if not _killed(gone):
+        if not killed(gone):
             raise
         return True
     return False
 
 
-def _killed(error: BaseException) -> bool:
+def killed(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return any(_killed(inner) for inner in error.exceptions)
+        return any(killed(inner) for inner in error.exceptions)
     return isinstance(error, Killed)
 
 
