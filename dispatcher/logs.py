@@ -1,14 +1,73 @@
-"""structlog, set up once: one JSON object a line on stderr. Events are snake_case constants, detail is in keys."""
+"""structlog, set up once: one JSON object a line on stderr. Events are snake_case constants, detail is in keys.
+
+Every warning and every error is counted under its event, so that nothing is wrong that no metric shows: the events are
+listed in `PROBLEMS`, and a test holds the list against the code.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 
 _SECRET_PARTS = ("token", "password", "secret_value", "authorization", "kubeconfig_data", "private_key")
+
+
+PROBLEMS = (
+    "blueprint_refused",
+    "blueprint_warning",
+    "cluster_unreachable",
+    "credentials_not_read",
+    "credentials_refused",
+    "event_refused",
+    "finding",
+    "hub_not_dispatchable",
+    "hub_not_reachable",
+    "hub_not_rechecked",
+    "input_problem",
+    "inputs_not_kept",
+    "intent_left_open",
+    "leader_not_followed",
+    "leader_steps_down",
+    "lease_not_reached",
+    "lease_not_released",
+    "loop_failed",
+    "nomination_not_cleared",
+    "nomination_not_made",
+    "nomination_unknown",
+    "object_unreadable",
+    "owner_kind_not_served",
+    "probe_not_deleted",
+    "store_away",
+    "store_not_pruned",
+    "store_not_reachable",
+    "store_went_back",
+    "token_not_read",
+    "wait_not_recorded",
+    "watch_failed",
+    "watch_line_unreadable",
+)
+"""Every event that is logged as a warning or an error: the kinds of `entrepot_problems_total`."""
+OTHER = "other"
+"""The kind of an event that is not listed: a label must stay bounded."""
+_COUNTED = ("warning", "error", "critical")
+_sinks: list[Callable[[str], None]] = []
+
+
+def count_problems(sink: Callable[[str], None]) -> None:
+    """From now on `sink` is told the kind of each warning and error. One sink a process: the newest counts."""
+    _sinks[:] = [sink]
+
+
+def _count(_logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    if method in _COUNTED:
+        kind = event.get("event")
+        for sink in _sinks:
+            sink(kind if kind in PROBLEMS else OTHER)
+    return event
 
 
 def _redact(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -19,6 +78,17 @@ def _redact(_logger: Any, _method: str, event: structlog.typing.EventDict) -> st
     return event
 
 
+def _quieter_than(number: int) -> structlog.typing.Processor:
+    """Drops what is below the level only here, after it was counted: a quiet log hides no number."""
+
+    def drop(_logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        if logging.getLevelNamesMapping().get(method.upper(), logging.CRITICAL) < number:
+            raise structlog.DropEvent
+        return event
+
+    return drop
+
+
 def configure(level: str = "info") -> None:
     """Set up logging for the process. Raises ValueError for a level that does not exist."""
     number = logging.getLevelNamesMapping().get(level.upper())
@@ -27,6 +97,8 @@ def configure(level: str = "info") -> None:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
     structlog.configure(
         processors=[
+            _count,
+            _quieter_than(number),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -34,7 +106,7 @@ def configure(level: str = "info") -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(sort_keys=True),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
+        wrapper_class=structlog.make_filtering_bound_logger(min(number, logging.WARNING)),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )

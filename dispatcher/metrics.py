@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from dispatcher.logs import OTHER, PROBLEMS
+
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _CYCLE_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
@@ -38,6 +40,10 @@ class Metrics:
     leader_changes: Counter = field(init=False)
     lease_failures: Counter = field(init=False)
     store_failures: Counter = field(init=False)
+    problems: Counter = field(init=False)
+    replay_bytes: Gauge = field(init=False)
+    replay_bytes_limit: Gauge = field(init=False)
+    replay_oldest: Gauge = field(init=False)
 
     def __post_init__(self) -> None:
         r = self.registry
@@ -52,9 +58,16 @@ class Metrics:
                 "entrepot_cluster_link", "1 for the state a worker is in", ["cluster", "link"], registry=r
             ),
             "cluster_age": Gauge(
-                "entrepot_cluster_age_seconds", "Age of what we see of a worker", ["cluster"], registry=r
+                "entrepot_cluster_age_seconds",
+                "Age of what we see of a worker; since the start while never seen",
+                ["cluster"],
+                registry=r,
             ),
-            "hub_age": Gauge("entrepot_hub_age_seconds", "Age of what we see of the hub", registry=r),
+            "hub_age": Gauge(
+                "entrepot_hub_age_seconds",
+                "Age of what we see of the hub; since the start while never seen",
+                registry=r,
+            ),
             "reserve_to_nomination": Histogram(
                 "entrepot_reserve_to_nomination_seconds",
                 "From quota reservation on the hub to our nomination",
@@ -75,10 +88,16 @@ class Metrics:
             "store_failures": Counter("entrepot_store_failures", "Cycles that ended at the store", registry=r),
             "findings": Counter("entrepot_findings", "Things found wrong with a workload", ["code"], registry=r),
             "findings_open": Gauge("entrepot_findings_open", "Such things that are so now", ["code"], registry=r),
+            "problems": Counter("entrepot_problems", "Warnings and errors in the log", ["kind"], registry=r),
+            "replay_bytes": Gauge("entrepot_replay_bytes", "Stored inputs of decisions, for replay", registry=r),
+            "replay_bytes_limit": Gauge("entrepot_replay_limit_bytes", "Beyond this the oldest go", registry=r),
+            "replay_oldest": Gauge("entrepot_replay_oldest_seconds", "Age of the oldest stored inputs", registry=r),
             "input_problems": Gauge("entrepot_input_problems", "Workloads held by what they say", registry=r),
         }
         for name, metric in table.items():
             object.__setattr__(self, name, metric)
+        for kind in (*PROBLEMS, OTHER):
+            self.problems.labels(kind)  # there from the start, at zero: a first problem is an increase
 
     def text(self) -> bytes:
         """The Prometheus exposition of this registry."""

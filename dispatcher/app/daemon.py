@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from dispatcher.app.server import ApiServer
-from dispatcher.core.errors import Transient
+from dispatcher.core.errors import EntrepotError, Transient
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.lease import Always
 from dispatcher.core.policy import ClusterPolicy, Policy
 from dispatcher.core.ports import Clock, HubPort, Leadership, WorkerPort
 from dispatcher.leader import LOOP as LEADER_LOOP
 from dispatcher.leader import Candidacy, Elector
-from dispatcher.logs import get_logger
+from dispatcher.logs import count_problems, get_logger
 from dispatcher.loops import dispatch, follow, gauges, notify, reload, watch_copies
 from dispatcher.loops.dispatch import DispatchLoop
 from dispatcher.loops.follow import FollowLoop
@@ -31,6 +31,7 @@ from dispatcher.web.api import build_api
 from dispatcher.web.fleet import LeaderFacts
 
 FOREVER = float("inf")
+MEASURE_EVERY_S = 60.0
 PRUNE_EVERY_S = 6 * 3600.0
 KEEP = timedelta(days=30)
 """How long decisions of workloads that are gone stay in the store."""
@@ -116,6 +117,8 @@ class Daemon:
         self.notices = NoticeLoop(around.hub, clock, self.metrics, self.health, Waker(clock))
         self.elector = self._elector(around.candidacy) if around.candidacy is not None else None
         self.leadership: Leadership = self.elector or around.alone
+        self.metrics.leading.set(0 if self.elector is not None else 1)
+        count_problems(lambda kind: self.metrics.problems.labels(kind).inc())
         self.dispatch = DispatchLoop(
             self.state, store, self.notices, self.metrics, self.health, self.waker, leadership=self.leadership
         )
@@ -158,7 +161,7 @@ class Daemon:
             if self.elector is not None:
                 following = FollowLoop(self.state, self.store, self.leadership, self.health)
                 self._start_loops(group, {LEADER_LOOP: self.elector.run, follow.LOOP: following.run})
-            group.create_task(supervise("retention", self._prune, limit_s=FOREVER), name="retention")
+            group.create_task(supervise("retention", self._retain, limit_s=FOREVER), name="retention")
             if self.server is not None:
                 group.create_task(supervise("http", self.server.run, limit_s=FOREVER), name="http")
 
@@ -174,20 +177,39 @@ class Daemon:
         self.workers.apply(policy)
         self.waker.wake()
 
-    async def _prune(self) -> None:
+    async def _retain(self) -> None:
+        """Say every minute how much is kept; every few hours forget what is old, where we lead."""
+        clock = self.around.clock
+        due_s = clock.monotonic_s() + PRUNE_EVERY_S
         while True:
             self.health.beat("retention")
-            await self.around.clock.sleep(PRUNE_EVERY_S)
-            if not self.leadership.may_write(self.around.clock.monotonic_s()):
-                continue
-            try:
-                kept = tuple(self.state.hub_view().workloads)
-                forgotten = await self.store.prune(self.around.clock.now() - KEEP, kept)
-                pages = await self.store.compact()
-            except Transient as error:
-                get_logger().warning("store_not_pruned", error=str(error))
-                continue
-            get_logger().info("store_pruned", decisions=forgotten, pages_returned=pages)
+            await self._measure()
+            await clock.sleep(MEASURE_EVERY_S)
+            if clock.monotonic_s() >= due_s:
+                due_s = clock.monotonic_s() + PRUNE_EVERY_S
+                await self._prune()
+
+    async def _measure(self) -> None:
+        try:
+            size, oldest = await self.store.input_log.kept()
+        except EntrepotError:
+            return  # dispatch says so when the store is away
+        age = self.around.clock.now() - oldest if oldest is not None else timedelta()
+        self.metrics.replay_bytes.set(size)
+        self.metrics.replay_bytes_limit.set(self.store.input_log.limits.max_bytes)
+        self.metrics.replay_oldest.set(age.total_seconds())
+
+    async def _prune(self) -> None:
+        if not self.leadership.may_write(self.around.clock.monotonic_s()):
+            return
+        try:
+            kept = tuple(self.state.hub_view().workloads)
+            forgotten = await self.store.prune(self.around.clock.now() - KEEP, kept)
+            pages = await self.store.compact()
+        except Transient as error:
+            get_logger().warning("store_not_pruned", error=str(error))
+            return
+        get_logger().info("store_pruned", decisions=forgotten, pages_returned=pages)
 
     # --- HealthSource of the API ---------------------------------------------------------------------------------
 

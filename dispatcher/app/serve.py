@@ -24,6 +24,7 @@ from dispatcher.logs import get_logger
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import SystemClock
 from dispatcher.store import SqlStore, is_postgres, open_store, shown
+from dispatcher.store.inputs import InputLimits
 
 READY_TRIES = 30
 READY_PAUSE_S = 2.0
@@ -66,6 +67,8 @@ class ServeOptions:
     lease: LeaseTiming = field(default_factory=LeaseTiming)
     write_mode: WriteMode | None = None
     """How nominations are written; None = the best that the hub allows."""
+    replay: InputLimits = field(default_factory=InputLimits)
+    """How much is kept of what decisions saw."""
 
     @property
     def replicated(self) -> bool:
@@ -135,7 +138,7 @@ async def serve(options: ServeOptions) -> None:
         else:
             around = await _kubernetes(options, system, first, stack)
         await wait_until_dispatchable(around.hub, around.clock)
-        store = await open_when_reachable(options.store, around.clock)
+        store = await open_when_reachable(options.store, around.clock, options.replay)
         stack.push_async_callback(store.close)
         if around.candidacy is None:
             around = replace(around, alone=await lead_alone(store, around.clock))
@@ -178,7 +181,7 @@ async def _kubernetes(
     return Surroundings(hub, connect, clock, source, candidacy, metrics=metrics)
 
 
-async def open_when_reachable(target: Path | str, clock: Clock) -> SqlStore:
+async def open_when_reachable(target: Path | str, clock: Clock, replay: InputLimits | None = None) -> SqlStore:
     """Open the store, waiting for a database that is not there yet.
 
     Raises:
@@ -187,7 +190,7 @@ async def open_when_reachable(target: Path | str, clock: Clock) -> SqlStore:
     last = ""
     for _ in range(READY_TRIES):
         try:
-            return await open_store(target)
+            return await open_store(target, replay=replay)
         except Transient as error:
             last = str(error)
             get_logger().warning("store_not_reachable", error=last)

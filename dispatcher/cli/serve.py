@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -60,6 +61,14 @@ LeaseOption = Annotated[
 ]
 
 
+ReplaySizeOption = Annotated[
+    int, typer.Option("--replay-mib", min=16, help="keep at most so many MiB of what decisions saw", metavar="N")
+]
+ReplayDaysOption = Annotated[
+    int, typer.Option("--replay-days", min=1, help="and for at most so many days", metavar="N")
+]
+
+
 def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declares a command line
     blueprint: Annotated[
         Path, typer.Option("--blueprint", envvar="ENTREPOT_BLUEPRINT", help="the blueprint's folder", metavar="DIR")
@@ -84,6 +93,8 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
         WriteModeOption,
         typer.Option("--write-mode", help="how nominations are written; auto finds out what the hub allows"),
     ] = WriteModeOption.AUTO,
+    replay_mib: ReplaySizeOption = 512,
+    replay_days: ReplayDaysOption = 14,
     log_level: Annotated[LogLevel, typer.Option("--log-level", case_sensitive=False)] = LogLevel.INFO,
 ) -> None:
     """Run the daemon until it is signalled."""
@@ -103,11 +114,13 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
     # Imported here: only the daemon needs the connectors, and `why` must answer at once.
     from dispatcher.app import serve as daemon
     from dispatcher.logs import configure
+    from dispatcher.store.inputs import InputLimits
 
     configure(log_level.value)
     options = daemon.ServeOptions(
         blueprint, store, listen, kubeconfig, log_level.value, embedded, speed, False if embedded else ha, timing
     )
+    options = replace(options, replay=InputLimits(replay_mib * 2**20, timedelta(days=replay_days)))
     if write_mode is not WriteModeOption.AUTO:
         options = replace(options, write_mode=WriteMode(write_mode.value))
     try:

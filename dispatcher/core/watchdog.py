@@ -402,8 +402,8 @@ def _hub_runs_it(workload: HubWorkload, phase: Phase, views: Views) -> Iterator[
 def _cluster_gone(workload: HubWorkload, phase: Phase, views: Views) -> Iterator[Finding]:
     """It was sent to a cluster that the hub no longer has: no MultiKueueCluster, or not in the check's config.
 
-    FR-WAT-03. A config that lists nothing, or is away itself, says nothing of a cluster. A name stays while its cluster's own
-    view shows a copy with quota: should it come back, that copy wins (kueue-contract section 5, hazards).
+    FR-WAT-03. A config that lists nothing, or is away itself, says nothing of a cluster. A name stays while our own
+    view of its cluster shows a copy with quota: should it come back, that copy wins (kueue-contract section 5).
     """
     listed = candidates_of(workload, views.hub)
 

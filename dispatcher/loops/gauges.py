@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from dispatcher.core.snapshot import Link, link_of
 from dispatcher.core.waiting import Phase, standing
@@ -20,6 +21,11 @@ class GaugeLoop:
     state: FleetState
     metrics: Metrics
     health: Health
+    _started_at: datetime = field(init=False)
+    """What was never seen is as old as we are: an alert on age must not sleep because there is nothing to see."""
+
+    def __post_init__(self) -> None:
+        self._started_at = self.state.clock.now()
 
     async def run(self) -> None:
         while True:
@@ -32,8 +38,7 @@ class GaugeLoop:
         phases = Counter(standing(w, hub).phase for w in hub.workloads.values())
         for phase in Phase:
             metrics.waiting.labels(phase).set(phases.get(phase, 0))
-        if hub.observed_at is not None:
-            metrics.hub_age.set((now - hub.observed_at).total_seconds())
+        metrics.hub_age.set((now - (hub.observed_at or self._started_at)).total_seconds())
         metrics.input_problems.set(len(self.state.problems))
         self._clusters()
         holds = self.state.all_holds()
@@ -50,5 +55,5 @@ class GaugeLoop:
             link = link_of(view, self.state.policy.limits.silence_limit_s, now)
             for state in Link:
                 self.metrics.cluster_link.labels(name, state).set(1 if state is link else 0)
-            if view.observed_at is not None:
-                self.metrics.cluster_age.labels(name).set((now - view.observed_at).total_seconds())
+            seen_at = view.observed_at or self._started_at
+            self.metrics.cluster_age.labels(name).set((now - seen_at).total_seconds())

@@ -31,7 +31,7 @@ from dispatcher.core.snapshot import ClusterSnapshot, Hold, MultiKueueClusterVie
 from dispatcher.core.workload import Request
 from dispatcher.logs import get_logger
 from dispatcher.store.codec import CodecError
-from dispatcher.store.tables import input_pieces, input_segments, inputs, to_micros
+from dispatcher.store.tables import from_micros, input_pieces, input_segments, inputs, to_micros
 
 Transaction = Callable[[str], AbstractAsyncContextManager[AsyncConnection]]
 
@@ -328,6 +328,13 @@ class InputLog:
         async with self._writing("dropping old inputs") as connection:
             found = (await connection.scalars(query)).all()
             await _drop(connection, [segment for segment in found if segment != self._segment])
+
+    async def kept(self) -> tuple[int, datetime | None]:
+        """Bytes of all segments, and since when inputs are kept; None when none are."""
+        query = select(func.sum(input_segments.c.size), func.min(input_segments.c.started_at))
+        async with self._reading("measuring inputs") as connection:
+            size, oldest = (await connection.execute(query)).one()
+        return int(size or 0), from_micros(oldest) if oldest is not None else None
 
     async def read(self, decision: DecisionId) -> Inputs | None:
         """The inputs of a decision; None when they are not, or no longer, kept.

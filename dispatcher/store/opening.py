@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from dispatcher.core.errors import Fatal, Refused
 from dispatcher.store import schema, sqlite
 from dispatcher.store.faults import translated
+from dispatcher.store.inputs import InputLimits
 from dispatcher.store.sql import WRITES, SqlStore
 
 SCHEMES = ("postgresql://", "postgres://")
@@ -35,12 +36,15 @@ def _postgres() -> ModuleType:
     return postgres
 
 
-async def open_store(target: Path | str, *, deadline_s: float = 5.0, busy_s: float = 2.0) -> SqlStore:
+async def open_store(
+    target: Path | str, *, deadline_s: float = 5.0, busy_s: float = 2.0, replay: InputLimits | None = None
+) -> SqlStore:
     """Open (or make) the store for writing and bring its schema to this version.
 
     `target` is a file of SQLite or a URL `postgresql://...`. `deadline_s` bounds every later call, `busy_s` how long
-    one waits for another process's lock on a file. A file of an older schema is copied to `<file>.<revision>.bak`
-    before it is changed; a PostgreSQL database is changed in one transaction (docs/operate.md: back it up before).
+    one waits for another process's lock on a file, `replay` what is kept of what decisions saw. A file of an older
+    schema is copied to `<file>.<revision>.bak` before it is changed; a PostgreSQL database is changed in one
+    transaction (docs/operate.md: back it up before).
 
     Raises:
         Fatal: not a database, damaged, on a file system without WAL, or written by a newer version.
@@ -68,7 +72,7 @@ async def open_store(target: Path | str, *, deadline_s: float = 5.0, busy_s: flo
     except BaseException:
         await engine.dispose()
         raise
-    return SqlStore(engine, deadline_s)
+    return SqlStore(engine, deadline_s, replay=replay)
 
 
 async def open_records(target: Path | str, *, deadline_s: float = 5.0) -> SqlStore:

@@ -28,7 +28,7 @@ from dispatcher.store.codec import (
     wait_fingerprint,
 )
 from dispatcher.store.faults import translated
-from dispatcher.store.inputs import InputLog
+from dispatcher.store.inputs import InputLimits, InputLog
 from dispatcher.store.tables import decisions, from_micros, holds, intents, leadership, to_micros
 
 WRITES = "entrepot_writes"
@@ -40,14 +40,16 @@ _PRUNE_BATCH = 500
 class SqlStore:
     """Implements `dispatcher.core.ports.Store`; made by `open_store` or `open_records`."""
 
-    def __init__(self, engine: AsyncEngine, deadline_s: float, *, read_only: bool = False) -> None:
+    def __init__(
+        self, engine: AsyncEngine, deadline_s: float, *, read_only: bool = False, replay: InputLimits | None = None
+    ) -> None:
         self._engine = engine
         self._deadline_s = deadline_s
         self._read_only = read_only
         # One writer at a time is SQLite's own rule; queueing here keeps it fair and off the busy timeout.
         self._sqlite = engine.dialect.name == "sqlite"
         self._writer = asyncio.Semaphore(1 if self._sqlite else 1000)
-        self.input_log = InputLog(self._writing, self._reading)
+        self.input_log = InputLog(self._writing, self._reading, replay)
 
     # --- writing --------------------------------------------------------------------------------------------------
 

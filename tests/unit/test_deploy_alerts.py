@@ -9,12 +9,14 @@ import pytest
 from prometheus_client import Metric
 
 from dispatcher.core.snapshot import Link
+from dispatcher.core.watchdog import FindingCode
+from dispatcher.logs import PROBLEMS
 from dispatcher.metrics import Metrics
 from tests.unit.deploy_files import ROOT, one
 
 RULES: list[dict[str, Any]] = one("monitoring", "PrometheusRule")["spec"]["groups"][0]["rules"]
 SERIES = re.compile(r"(entrepot_[a-z_]+)\{([^}]*)\}")
-MATCHER = re.compile(r'(\w+)(=~|=)"([^"]*)"')
+MATCHER = re.compile(r'(\w+)(=~|!=|=)"([^"]*)"')
 DURATION = re.compile(r"\d+[smhd]")
 OF_THE_SCRAPE = {"job", "namespace", "pod", "instance", "container"}
 
@@ -81,6 +83,20 @@ def test_results_of_nominations_are_words_of_the_loop_that_counts_them() -> None
     assert [word for word in sorted(words) if f'"{word}"' not in source] == []
 
 
+def test_every_finding_has_an_alert_or_a_reason_for_none() -> None:
+    asked = " ".join(rule["expr"] for rule in RULES)
+    words = {word for text in re.findall(r'code=~"([^"]*)"', asked) for word in text.split("|")}
+    quiet = {FindingCode.COPY_EVICTED}
+    """Preemption is ordinary, and the job is dispatched again."""
+    assert words == {code.value for code in FindingCode} - quiet
+
+
+def test_kinds_of_problems_are_events_of_the_code() -> None:
+    named = re.findall(r'kind!="([^"]*)"', " ".join(rule["expr"] for rule in RULES))
+    assert named
+    assert set(named) <= set(PROBLEMS)
+
+
 def test_what_must_wake_somebody_is_there() -> None:
     severities = {rule["alert"]: rule["labels"]["severity"] for rule in RULES}
     assert {name for name, severity in severities.items() if severity == "critical"} == {
@@ -89,6 +105,9 @@ def test_what_must_wake_somebody_is_there() -> None:
         "EntrepotHubSilent",
         "EntrepotNoCluster",
         "EntrepotNominationsRefused",
+        "EntrepotNobodyLeads",
+        "EntrepotSeveralLead",
+        "EntrepotJobInDanger",
     }
     assert set(severities) >= {
         "EntrepotClusterStale",
