@@ -92,12 +92,12 @@ def feed_settings(silence_limit_s: float) -> FeedSettings:
     """Settings for a policy that calls a cluster stale after `silence_limit_s`.
 
     The heartbeat comes at least three times within that limit, so one lost answer does not make a cluster stale. A
-    watch may be silent for longer than the limit, since bookmarks come once a minute: never less than 90 s.
+    watch whose connection died is given up within the limit, however well the heartbeat's own connection does: nothing
+    is called fresh for longer than the policy allows.
     """
     beat_s = min(10.0, silence_limit_s / 3)
-    return FeedSettings(
-        watch=WatchSettings(silence_s=max(90.0, silence_limit_s)), heartbeat_s=beat_s, heartbeat_deadline_s=beat_s
-    )
+    watch = WatchSettings(turn_s=min(30.0, silence_limit_s / 2), silence_s=min(45.0, silence_limit_s * 0.75))
+    return FeedSettings(watch=watch, heartbeat_s=beat_s, heartbeat_deadline_s=beat_s)
 
 
 def source_of(credentials: Credentials, get_secret: GetSecret) -> Source:

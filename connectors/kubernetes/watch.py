@@ -1,11 +1,14 @@
 """One kind of one cluster, kept current: list, watch, resume, and list again when the watch cannot be trusted.
 
 What proves that the cache is the truth, from cheap to dear:
-- every byte from the server, bookmarks included (about one a minute), proves this watch;
+- every byte from the server, bookmarks included, proves this watch, and so does its end: the server is asked to end it
+  every `turn_s`, and it is resumed where it was, on a connection that answers;
 - silence beyond `silence_s` ends it, and the kind is listed again (FR-WAT-01): the peer may be long gone;
 - a list at least every `relist_s` proves it against losses that nobody noticed; deletions missed leave the cache.
 Between two bytes the cluster's heartbeat (feed.py) proves the link; so what a reader takes as fresh may be wrong for
-`silence_s` at most, and only if one connection dies without a sign while another one to the same server lives.
+`silence_s` at most, and only if one connection dies without a sign while another one to the same server lives. That
+is why `silence_s` lies below the policy's silence limit, and `turn_s` below `silence_s`: bookmarks alone, one a minute,
+would not keep a quiet kind above suspicion.
 """
 
 from __future__ import annotations
@@ -49,10 +52,12 @@ class Kind:
 class WatchSettings:
     """Seconds, unless named otherwise. All watches of a cluster share one."""
 
-    silence_s: float = 90.0
-    """No byte for so long ends a watch. Above the apiserver's bookmark interval of a minute."""
+    turn_s: float = 30.0
+    """The server-side timeout of a watch. To resume one costs the server next to nothing: it lists nothing."""
+    silence_s: float = 45.0
+    """No byte for so long ends a watch. Above `turn_s`: the server has owed us the end of the watch for a while."""
     relist_s: float = 300.0
-    """Also the server-side timeout of a watch, so that a planned list falls between two watches."""
+    """A planned list falls between two watches."""
     mend_s: float = 30.0
     """After a line that could not be read, the kind is listed again so soon."""
     absent_s: float = 300.0
@@ -136,7 +141,7 @@ class Informer(Generic[T]):
                 self._give_up("expired")
                 await self._pause()
             except _Silent:
-                self._give_up("silent")
+                self._fell_silent()
                 await self._pause()
             except _Due:
                 pass
@@ -177,7 +182,6 @@ class Informer(Generic[T]):
             if token:
                 params["continue"] = token
             page = await around.client.page(self.kind.path, params, accept)
-            self._heard()
             for raw in children(page, "items"):
                 meta = child(raw, "metadata")
                 listed[_key(meta)] = (version_number(text(meta, "resourceVersion")), self._decoded(raw))
@@ -185,6 +189,7 @@ class Informer(Generic[T]):
             if not token:
                 break
         self._adopt_list(listed, text(child(page, "metadata"), "resourceVersion"))
+        self._heard()
 
     def _adopt_list(self, listed: dict[Key, tuple[int | None, T | None]], version: str) -> None:
         """A list older than what was seen is not believed twice; the third time the server's store was put back."""
@@ -213,7 +218,7 @@ class Informer(Generic[T]):
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._resource_version,
-            "timeoutSeconds": str(round(around.settings.relist_s)),
+            "timeoutSeconds": str(max(1, round(around.settings.turn_s))),
             **self._selector(),
         }
         self._heard_s = started_s = around.clock.monotonic_s()
@@ -304,7 +309,8 @@ class Informer(Generic[T]):
         self._heard_s, self.heard_at = self._around.clock.monotonic_s(), self._around.clock.now()
 
     def _healthy(self) -> None:
-        news = self.error is not None or not self.watching
+        """Open, again or for the first time. A turn that went as it should is no news: it wakes nobody."""
+        news = self.error is not None
         self.watching, self.error = True, None
         if news:
             self._wake()
@@ -319,11 +325,20 @@ class Informer(Generic[T]):
             self._wake()
 
     def _give_up(self, what: str) -> None:
-        """The cache may have missed something: it is not trusted until it has been listed again."""
-        log = get_logger().info if what == "silent" else get_logger().debug
-        log("watch_given_up", cluster=self._around.client.name, kind=self.kind.name, because=what)
+        """The cache has missed something: it is not trusted until it has been listed again."""
+        get_logger().debug("watch_given_up", cluster=self._around.client.name, kind=self.kind.name, because=what)
         self._count(what)
         self._resource_version, self.synced = "", False
+        self._wake()
+
+    def _fell_silent(self) -> None:
+        """Nobody knows whether something was missed: what is held keeps the age of the last byte, whatever the
+        heartbeat says, and is listed again before it is young again."""
+        name, kind = self._around.client.name, self.kind.name
+        get_logger().info("watch_given_up", cluster=name, kind=kind, because="silent")
+        self._count("silent")
+        self._resource_version = ""
+        self.error = f"{name}: {kind}: no byte from its watch for {self._around.settings.silence_s:g} s"
         self._wake()
 
     def _unreadable(self, what: str) -> None:

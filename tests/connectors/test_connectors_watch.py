@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 from aiohttp import web
 
+from connectors.kubernetes import feed_settings
 from connectors.kubernetes.cache import Cache
 from connectors.kubernetes.client import ApiClient
 from connectors.kubernetes.fields import Raw, child, text
@@ -128,7 +129,7 @@ async def test_the_watch_asks_for_bookmarks_from_the_list_on_with_a_server_side_
         query = api.requests("WATCH", PATH)[0].query
         assert query["allowWatchBookmarks"] == "true"
         assert query["resourceVersion"] == str(api.version)
-        assert query["timeoutSeconds"] == "300"
+        assert query["timeoutSeconds"] == "30"
 
 
 async def test_an_event_that_changes_nothing_we_keep_wakes_nobody(api: ApiServer) -> None:
@@ -183,13 +184,16 @@ async def test_fr_wat_01_a_silent_watch_is_given_up_and_the_kind_listed_again(ap
     async with bed(api) as b:
         await b.watched()
         api.delete(PATH, "w1", "team-a", silently=True)
-        await b.clock.advance(89)
-        assert b.informer.synced
+        heard = b.informer.heard_at
+        await b.clock.advance(44)
+        assert b.informer.watching
         await b.clock.advance(1)
         await eventually(lambda: "silent" in b.counts.seen)
-        assert not b.informer.synced, "what was seen is not trusted until it has been listed"
+        assert not b.informer.watching, "no heartbeat makes it young"
+        assert b.informer.heard_at == heard
+        assert "no byte from its watch for 45 s" in str(b.informer.error)
         await b.clock.advance(1)
-        await eventually(lambda: b.informer.synced and b.names() == [])
+        await eventually(lambda: b.informer.watching and b.informer.error is None and b.names() == [])
 
 
 async def test_fr_wat_01_a_server_that_accepts_and_never_writes_is_left_after_the_limit(api: ApiServer) -> None:
@@ -237,9 +241,9 @@ async def test_a_410_inside_the_stream_lists_again(api: ApiServer) -> None:
 async def test_fr_wat_05_six_idle_minutes_with_bookmarks_are_no_error(api: ApiServer) -> None:
     async with bed(api, WatchSettings(relist_s=3600)) as b:
         await b.watched()
-        for _ in range(6):
+        for _ in range(9):
             heard = b.informer.heard_at
-            await b.clock.advance(60)
+            await b.clock.advance(40)
             api.bookmark(PATH)
             await eventually(lambda h=heard: b.informer.heard_at != h)
         assert len(api.requests("WATCH", PATH)) == 1
@@ -324,11 +328,11 @@ async def test_a_planned_list_finds_what_no_watch_told(api: ApiServer) -> None:
     async with bed(api) as b:
         await b.watched()
         api.collections[PATH][("team-a", "untold")] = thing("untold")
-        for _ in range(6):
-            await b.clock.advance(55)
+        for _ in range(8):
+            await b.clock.advance(40)
             api.bookmark(PATH)
             await settle()
-        await b.clock.advance(5)
+        await b.clock.advance(10)
         await eventually(lambda: b.names() == ["untold:1"])
         assert "silent" not in b.counts.seen
 
@@ -373,7 +377,7 @@ async def test_a_list_older_than_what_was_seen_is_not_believed_until_it_insists(
         api.collections[PATH] = {("team-a", "w1"): thing("w1", "restored", x=1)}
         api.collections[PATH][("team-a", "w1")]["metadata"]["resourceVersion"] = "3"
         api.version = 5
-        await b.clock.advance(91)
+        await b.clock.advance(46)
         await b.clock.advance(1)
         await eventually(lambda: b.informer.error is not None and "older" in b.informer.error)
         assert b.names() == ["w1:new"]
@@ -448,7 +452,15 @@ async def test_a_cancellation_that_meets_a_failing_watch_is_not_lost() -> None:
         await task
 
 
+@pytest.mark.parametrize("limit_s", [5, 8, 30, 60, 300])
+def test_fr_wat_01_whatever_the_silence_limit_a_dead_watch_is_given_up_within_it(limit_s: int) -> None:
+    """The server ends a watch before its silence is suspicious, and silence is suspicious before the limit is over."""
+    watch = feed_settings(limit_s).watch
+    assert 1 <= watch.turn_s < watch.silence_s < limit_s
+    assert watch.silence_s < watch.relist_s
+
+
 def test_settings_keep_their_order() -> None:
-    """Silence must outlast the bookmark interval of the apiserver (60 s), and a list must outlast silence."""
+    """A watch's end must come before silence counts, and a list must outlast silence."""
     settings = WatchSettings()
-    assert 60 < settings.silence_s < settings.relist_s
+    assert settings.turn_s < settings.silence_s < settings.relist_s
