@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from dispatcher.core.errors import Fatal
 from dispatcher.core.ports import Clock
@@ -21,14 +21,51 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 
 
+FOLLOW = 0.05
+"""How fast our time runs after a wall clock that jumped: an hour is made up in twenty."""
+JUMP_S = 2.0
+
+
+def _wall() -> datetime:
+    return datetime.now(UTC)
+
+
+def _elapsed_s() -> float:
+    """Seconds that never jump, sleep of the machine included where the system can say it: a leader that was asleep
+    must know that its time is over."""
+    boottime = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.clock_gettime(boottime) if boottime is not None else time.monotonic()
+
+
 class SystemClock:
-    """The machine's clock. Everything else takes the time as an argument or asks a Clock."""
+    """The machine's clocks. Everything else takes the time as an argument or asks a Clock.
+
+    `now` starts as the wall clock and then runs with the seconds that never jump. A wall clock that is set, forwards or
+    backwards, is followed by a twentieth of the time that passes: ages, holds, patience and silence, all differences
+    of two `now`s, stay right to five percent however it jumps (docs/adr/0013). A restart takes it anew.
+    """
+
+    def __init__(self, wall: Callable[[], datetime] = _wall, elapsed_s: Callable[[], float] = _elapsed_s) -> None:
+        self._wall = wall
+        self._elapsed_s = elapsed_s
+        self._now, self._at_s = wall(), elapsed_s()
+        self._ahead_s = 0.0
 
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        at_s = self._elapsed_s()
+        passed_s = at_s - self._at_s
+        steady = self._now + timedelta(seconds=passed_s)
+        ahead_s = (self._wall() - steady).total_seconds()
+        most_s = passed_s * FOLLOW
+        self._now = steady + timedelta(seconds=max(-most_s, min(most_s, ahead_s)))
+        self._at_s = at_s
+        if abs(ahead_s - self._ahead_s) > JUMP_S + 2 * most_s:
+            get_logger().warning("clock_jumped", wall_clock_ahead_s=round(ahead_s), now=self._now.isoformat())
+        self._ahead_s = ahead_s
+        return self._now
 
     def monotonic_s(self) -> float:
-        return time.monotonic()
+        return self._elapsed_s()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

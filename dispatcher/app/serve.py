@@ -122,14 +122,14 @@ def embedded_surroundings(fleet: EmbeddedFleet, folder: Path, clock: FastClock, 
     )
 
 
-async def serve(options: ServeOptions) -> None:
-    """Run the daemon until signalled.
+async def serve(options: ServeOptions, system: SystemClock | None = None) -> None:
+    """Run the daemon until signalled. `system` is the machine's clock; None makes one.
 
     Raises:
         Fatal: a precondition does not hold; `fix` says what to change.
         BlueprintInvalid: the blueprint cannot be compiled.
     """
-    system = SystemClock()
+    system = system or SystemClock()
     policy, first = load_or_refuse(options.blueprint, system)
     async with contextlib.AsyncExitStack() as stack:
         if options.embedded:
