@@ -69,18 +69,6 @@ def _count(_logger: Any, method: str, event: structlog.typing.EventDict) -> stru
         for sink in _sinks:
             sink(kind if kind in PROBLEMS else OTHER)
     return event
-_ERRORS: Counter[str] = Counter()
-
-
-def logged_errors() -> Mapping[str, int]:
-    """Error lines written by this process, by event: no error goes without a metric (entrepot_logged_errors)."""
-    return dict(_ERRORS)
-
-
-def _count(_logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    if method in ("error", "critical", "exception"):
-        _ERRORS[str(event.get("event", ""))] += 1
-    return event
 
 
 def _redact(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -114,7 +102,6 @@ def configure(level: str = "info") -> None:
             _quieter_than(number),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            _count,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _redact,
             structlog.processors.format_exc_info,

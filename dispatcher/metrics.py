@@ -40,6 +40,7 @@ class Metrics:
     leader_changes: Counter = field(init=False)
     lease_failures: Counter = field(init=False)
     store_failures: Counter = field(init=False)
+    tasks: Gauge = field(init=False)
     problems: Counter = field(init=False)
     replay_bytes: Gauge = field(init=False)
     replay_bytes_limit: Gauge = field(init=False)
@@ -93,6 +94,7 @@ class Metrics:
             "replay_bytes_limit": Gauge("entrepot_replay_limit_bytes", "Beyond this the oldest go", registry=r),
             "replay_oldest": Gauge("entrepot_replay_oldest_seconds", "Age of the oldest stored inputs", registry=r),
             "input_problems": Gauge("entrepot_input_problems", "Workloads held by what they say", registry=r),
+            "tasks": Gauge("entrepot_tasks", "asyncio tasks that live; growth without end is a leak", registry=r),
         }
         for name, metric in table.items():
             object.__setattr__(self, name, metric)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -31,6 +32,7 @@ class GaugeLoop:
         while True:
             self.health.beat(LOOP)
             self.look()
+            self.metrics.tasks.set(len(asyncio.all_tasks()))
             await self.state.clock.sleep(EVERY_S)
 
     def look(self) -> None:
