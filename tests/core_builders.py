@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from dispatcher.core.decide import decide
 from dispatcher.core.decision import Candidate, Decision, Reason
 from dispatcher.core.ids import (
     ClusterName,
-    CountryCode,
     DataLabel,
     DataSetName,
     DecisionId,
@@ -26,7 +25,6 @@ from dispatcher.core.ids import (
 )
 from dispatcher.core.policy import (
     UNLABELLED,
-    Attestation,
     ClassPolicy,
     ClusterPolicy,
     ComputePrice,
@@ -34,7 +32,6 @@ from dispatcher.core.policy import (
     DataSet,
     EgressPrice,
     FlavorPolicy,
-    LabelRule,
     Limits,
     NodeShape,
     Policy,
@@ -42,7 +39,6 @@ from dispatcher.core.policy import (
     PriceUnit,
     Purchase,
     QueuePolicy,
-    SiteFacts,
     Store,
 )
 from dispatcher.core.products import BUILTIN_PRODUCTS, PRODUCT_LABEL
@@ -66,6 +62,11 @@ from dispatcher.core.snapshot import (
     link_of,
 )
 from dispatcher.core.workload import DataUse, Declaration, PodSet, Request, Requirement, Toleration, WorkloadClass
+from residency.bundle import Bundle, bundle_of
+from residency.clauses import Clause, Group, Operator, Quantifier
+from residency.facts import Attestation, Kind, Place
+from residency.rules import Rule
+from residency.vocabulary import At, Effect, Flow
 
 NOW = datetime(2027, 2, 1, 10, 0, tzinfo=UTC)
 TODAY = NOW.date()
@@ -301,6 +302,22 @@ def flavor_policy(
     )
 
 
+def place(name: str, country: str | None = "DE", until: date | None = TODAY + timedelta(days=90)) -> Place:
+    """What is attested of a place; `until` is the last day of it."""
+    ends = datetime(until.year, until.month, until.day, tzinfo=UTC) + timedelta(days=1) if until else None
+    return Place(
+        name,
+        country=country,
+        site=f"p-{name}/r-{name}",
+        log_sink=(country,) if country else None,
+        attested=Attestation("platform", ends) if ends else None,
+    )
+
+
+def store(name: str, country: str = "DE", region: str | None = None) -> Store:
+    return Store(StoreName(name), "p", RegionName(region or "r-store"), replace(place(name, country), kind=Kind.STORE))
+
+
 def site(
     name: str,
     country: str | None = "DE",
@@ -308,16 +325,12 @@ def site(
     until: date | None = TODAY + timedelta(days=90),
     region: str | None = None,
 ) -> ClusterPolicy:
-    facts = SiteFacts(
-        country=CountryCode(country) if country else None,
-        attested=Attestation("platform", until) if until else None,
-    )
     planned = [flavor_policy()] if flavors is None else flavors
     return ClusterPolicy(
         name=ClusterName(name),
         provider=f"p-{name}",
         region=RegionName(region or f"r-{name}"),
-        site=facts,
+        site=place(name, country, until),
         flavors={f.name: f for f in planned},
         credentials=Credentials(file="unused"),
         line=f"fleet.yaml:{len(name)}:3",
@@ -362,9 +375,32 @@ def data(
     )
 
 
+EVERYWHERE = (Flow.CHECKPOINT, Flow.OUTPUT, Flow.LOGS, Flow.REMOTE_ACCESS)
+
+
+@dataclass(frozen=True)
+class LabelRule:
+    """A label with the countries where such data may be processed and cached (None: anywhere); its other flows are
+    free, so that a test of one country meets one rejection."""
+
+    label: DataLabel
+    countries: tuple[str, ...] | None
+
+    def rules(self) -> tuple[Rule, ...]:
+        line = At("residency/rules.yaml", len(self.label), 5)
+        clause = Clause("destination.country", Operator.IN, self.countries or ("--",), at=line)
+        when = () if self.countries is None else (Group(Quantifier.ALL, (clause,)),)
+        rule = Rule(f"only-{self.label}", (self.label,), (Flow.PROCESS, Flow.CACHE), Effect.PERMIT, when, at=line)
+        return (rule, Rule(f"else-{self.label}", (self.label,), EVERYWHERE, Effect.PERMIT, at=line))
+
+
 def rule(label: str, *countries: str, anywhere: bool = False) -> LabelRule:
-    allowed = None if anywhere else tuple(CountryCode(c) for c in countries)
-    return LabelRule(DataLabel(label), allowed, f"data.yaml:{len(label)}:5")
+    return LabelRule(DataLabel(label), None if anywhere else tuple(sorted(countries)))
+
+
+def law(rules: Sequence[LabelRule], *more: Rule) -> Bundle:
+    """The bundle of some labels' rules and further ones."""
+    return bundle_of(Bundle(rules=(*more, *(found for one in rules for found in one.rules()))))
 
 
 ANYWHERE = rule("unlabelled", anywhere=True)
@@ -400,13 +436,14 @@ def policy(
         queues={QUEUE: QueuePolicy(QUEUE, WorkloadClass.TRAINING, tuple(DataLabel(x) for x in default_labels))},
         data_sets={d.name: d for d in data_sets},
         stores={s.name: s for s in stores},
-        labels={r.label: r for r in rules},
+        labels={r.label: f"data.yaml:{at}:3" for at, r in enumerate(rules, 1)},
         prices=PriceBook(
             max_age_days=30,
             compute={(p.provider, p.region, p.product, p.purchase): p for p in compute_prices},
             egress={(p.from_region, p.to_region): p for p in egress_prices},
         ),
         limits=limits or Limits(),
+        residency=law(rules),
     )
 
 

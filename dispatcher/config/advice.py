@@ -6,9 +6,8 @@ from datetime import date, datetime, timedelta
 from itertools import combinations
 
 from dispatcher.config.blueprint import DATA, FLEET, PRICES, QUEUES, Blueprint, Draft, gpu_resource, unit_of
-from dispatcher.config.compile import CPU_ONLY, canonical_product, countries_of, egress_routes, labels_of
+from dispatcher.config.compile import CPU_ONLY, canonical_product, egress_routes
 from dispatcher.config.fleet_file import Cluster
-from dispatcher.core.policy import UNLABELLED
 from dispatcher.core.products import PRODUCT_LABEL, product_of
 
 
@@ -18,7 +17,7 @@ def add_warnings(draft: Draft, blueprint: Blueprint, now: datetime) -> None:
     for name, cluster in blueprint.fleet.clusters.items():
         _overlaps(draft, name, cluster)
         _labels(draft, name, cluster)
-        _attestation(draft, name, cluster, today)
+        _facts(draft, name, cluster)
         _unpriced(draft, blueprint, name, cluster)
     _oversold(draft, blueprint)
     _price_ages(draft, blueprint, today)
@@ -45,14 +44,10 @@ def _labels(draft: Draft, name: str, cluster: Cluster) -> None:
             draft.warn(FLEET, ("clusters", name, "flavors", key, "reserved"), flavor.reserved.nodes, said)
 
 
-def _attestation(draft: Draft, name: str, cluster: Cluster, today: date) -> None:
-    at = ("clusters", name, "site")
+def _facts(draft: Draft, name: str, cluster: Cluster) -> None:
     if cluster.site.country is None:
         said = ("the country is not known: every rule that asks for it denies", "add country: and who attests it")
-        draft.warn(FLEET, at, name, said)
-    if cluster.site.attested is not None and cluster.site.attested.until < today:
-        said = ("the site facts are no longer attested", "have them attested anew")
-        draft.warn(FLEET, (*at, "attested", "until"), cluster.site.attested.until, said)
+        draft.warn(FLEET, ("clusters", name, "site"), name, said)
 
 
 def _unpriced(draft: Draft, blueprint: Blueprint, name: str, cluster: Cluster) -> None:
@@ -117,34 +112,9 @@ def _routes(draft: Draft, blueprint: Blueprint) -> None:
 
 
 def _data(draft: Draft, blueprint: Blueprint) -> None:
-    data = blueprint.data
-    for name in data.labels:
-        allowed = countries_of(data, name)
-        if allowed is not None and not any(c.site.country in allowed for c in blueprint.fleet.clusters.values()):
-            said = ("allows no country in which a cluster stands: such data can run nowhere", "check the countries")
-            draft.warn(DATA, ("labels", name), name, said)
-    for name, entry in data.data_sets.items():
+    for name, entry in blueprint.data.data_sets.items():
         at = ("data_sets", name)
-        if UNLABELLED in labels_of(data, name):
-            own = not entry.labels and not entry.derived_from
-            what = "carries no label" if own else "is made from data without a label"
-            draft.warn(DATA, at, name, (f"{what}: the rule of 'unlabelled' holds", "classify it"))
         if entry.size is None:
             draft.warn(DATA, at, name, ("the size is not known: moving it has an unknown price", "add size:"))
         if not entry.replicas.stores and not entry.replicas.clusters:
             draft.warn(DATA, at, name, ("lies nowhere: it cannot be read", "add a store or cluster to replicas"))
-        _at_rest(draft, blueprint, name)
-
-
-def _at_rest(draft: Draft, blueprint: Blueprint, name: str) -> None:
-    """Data that lies where its own labels do not let it be processed: allowed at rest or not, a person must look."""
-    data, fleet = blueprint.data, blueprint.fleet
-    entry = data.data_sets[name]
-    places = [(store, fleet.regions[data.stores[store].region].country) for store in entry.replicas.stores]
-    places += [(cluster, fleet.clusters[cluster].site.country or "") for cluster in entry.replicas.clusters]
-    for label in labels_of(data, name):
-        allowed = countries_of(data, label)
-        for place, country in places:
-            if allowed is not None and country not in allowed:
-                rule = f"lies in {place} ({country or 'country not known'}), outside the countries of '{label}'"
-                draft.warn(DATA, ("data_sets", name, "replicas"), name, (rule, "move it, or correct the label"))

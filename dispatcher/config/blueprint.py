@@ -1,4 +1,4 @@
-"""The blueprint as read: four checked files and the product table, before it is compiled to a policy.
+"""The blueprint as read: four checked files, the rules and the product table, before it is compiled to a policy.
 
 Rendering and later features read from here what no decision needs yet: shares, budgets, windows, access, node pools.
 """
@@ -13,11 +13,13 @@ from dispatcher.config.fleet_file import Flavor, FleetFile
 from dispatcher.config.prices_file import PricesFile
 from dispatcher.config.problems import Mark, Problem, problem_at, warning_at
 from dispatcher.config.queues_file import QueuesFile, Share
+from dispatcher.config.residency.assemble import RuleFile
 from dispatcher.config.strictyaml import Node, keys_of, locate
 from dispatcher.core.ids import ProductName
 from dispatcher.core.policy import Product
 from dispatcher.core.products import BUILTIN_PRODUCTS, normalise, table
 from dispatcher.core.resources import CPU, PODS, Resources, is_gpu
+from residency.bundle import NO_LAW, Bundle
 
 FLEET, QUEUES, DATA, PRICES = "fleet.yaml", "queues.yaml", "data.yaml", "prices.yaml"
 FILES: tuple[str, ...] = (FLEET, QUEUES, DATA, PRICES)
@@ -25,13 +27,14 @@ FILES: tuple[str, ...] = (FLEET, QUEUES, DATA, PRICES)
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """All four files, each valid against its schema and every reference between them checked."""
+    """All files, each valid against its schema and every reference between them checked."""
 
     fleet: FleetFile
     queues: QueuesFile
     data: DataFile
     prices: PricesFile
     products: Mapping[ProductName, Product]
+    residency: Bundle = NO_LAW
 
 
 @dataclass(slots=True)
@@ -50,6 +53,7 @@ class Draft:
     prices: PricesFile | None
     products: Mapping[ProductName, Product]
     problems: list[Problem] = field(default_factory=list)
+    rule_files: tuple[RuleFile, ...] = ()
 
     def names(self, file: str, *path: str) -> tuple[str, ...]:
         return keys_of(self.full.get(file), *path)

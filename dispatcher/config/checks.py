@@ -6,10 +6,12 @@ from collections.abc import Iterable
 
 from dispatcher.config.blueprint import DATA, FLEET, PRICES, QUEUES, Draft, gpu_resource
 from dispatcher.config.compile import ANY_OTHER, canonical_product, unit_for
+from dispatcher.config.data_file import DataStore
 from dispatcher.config.fleet_file import Cluster, Flavor
 from dispatcher.config.problems import did_you_mean
 from dispatcher.config.queues_file import Queue, Share
 from dispatcher.core.ids import ProductName
+from dispatcher.core.policy import UNLABELLED
 from dispatcher.core.products import (
     BUILTIN_PRODUCTS,
     PRODUCT_LABEL,
@@ -45,6 +47,11 @@ def _refer(draft: Draft, file: str, path: Path, value: str, target: tuple[str, s
     what = f"not one of the {key.replace('_', ' ')} of {target_file}"
     draft.error(file, path, value, (what, did_you_mean(value, known)))
     return False
+
+
+def _label(draft: Draft, file: str, path: Path, label: str) -> None:
+    if label != UNLABELLED:
+        _refer(draft, file, path, label, (DATA, "labels"))
 
 
 def _refer_key(draft: Draft, file: str, path: Path, known: tuple[str, ...], what: str) -> bool:
@@ -159,7 +166,7 @@ def _queues(draft: Draft) -> None:
         at: Path = ("queues", name)
         _refer(draft, QUEUES, (*at, "priority"), queue.priority, (QUEUES, "priorities"))
         for index, label in enumerate(queue.default_labels):
-            _refer(draft, QUEUES, (*at, "default_labels", index), label, (DATA, "labels"))
+            _label(draft, QUEUES, (*at, "default_labels", index), label)
         owner = taken.setdefault((queue.namespace, queue.local_queue), name)
         if owner != name:
             rule = f"{queue.namespace}/{queue.local_queue} is the LocalQueue of '{owner}' already"
@@ -191,22 +198,25 @@ def _unit(draft: Draft, path: Path, share: Share, flavor: Flavor | None) -> None
 def _data(draft: Draft) -> None:
     if draft.data is None:
         return
-    for name, label in draft.data.labels.items():
-        for index, code in enumerate(label.countries or ()):
-            sets = draft.names(DATA, "country_sets")
-            if code.startswith("@") and code[1:] not in sets:
-                said = ("not one of the country_sets", did_you_mean(code[1:], sets))
-                draft.error(DATA, ("labels", name, "countries", index), code, said)
     for name, store in draft.data.stores.items():
         _refer(draft, DATA, ("stores", name, "provider"), store.provider, (FLEET, "providers"))
-        _refer(draft, DATA, ("stores", name, "region"), store.region, (FLEET, "regions"))
+        if _refer(draft, DATA, ("stores", name, "region"), store.region, (FLEET, "regions")):
+            _store_country(draft, name, store)
     for name, entry in draft.data.data_sets.items():
         at: Path = ("data_sets", name)
-        _refer_all(draft, (*at, "labels"), entry.labels, (DATA, "labels"))
+        for index, label in enumerate(entry.labels):
+            _label(draft, DATA, (*at, "labels", index), label)
         _refer_all(draft, (*at, "replicas", "stores"), entry.replicas.stores, (DATA, "stores"))
         _refer_all(draft, (*at, "replicas", "clusters"), entry.replicas.clusters, (FLEET, "clusters"))
         _refer_all(draft, (*at, "derived_from"), entry.derived_from, (DATA, "data_sets"))
     _cycles(draft)
+
+
+def _store_country(draft: Draft, name: str, store: DataStore) -> None:
+    region = draft.fleet.regions.get(store.region) if draft.fleet else None
+    if region is not None and store.site.country not in (None, region.country):
+        rule = f"region {store.region} lies in {region.country}"
+        draft.error(DATA, ("stores", name, "site", "country"), store.site.country, (rule, "one of the two is wrong"))
 
 
 def _refer_all(draft: Draft, path: Path, values: Iterable[str], target: tuple[str, str]) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from collections.abc import Mapping as AbstractMapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import date, datetime
 from enum import Enum
 from types import MappingProxyType
@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from dispatcher.config.blueprint import DATA, FLEET, Blueprint, Draft
-from dispatcher.config.data_file import DataFile
+from dispatcher.config.data_file import DataFile, DataKind, DataStore
 from dispatcher.config.fleet_file import Cluster, CredentialsRef, Flavor, FleetFile, Site
 from dispatcher.config.prices_file import ComputeRow, EgressRow
+from dispatcher.config.residency.assemble import attestation, records
 from dispatcher.core.ids import (
     ClusterName,
-    CountryCode,
     DataLabel,
     DataSetName,
     FlavorName,
@@ -30,8 +30,6 @@ from dispatcher.core.ids import (
     StoreName,
 )
 from dispatcher.core.policy import (
-    UNLABELLED,
-    Attestation,
     ClassPolicy,
     ClusterPolicy,
     ComputePrice,
@@ -39,7 +37,6 @@ from dispatcher.core.policy import (
     DataSet,
     EgressPrice,
     FlavorPolicy,
-    LabelRule,
     Limits,
     NodeShape,
     Policy,
@@ -47,11 +44,12 @@ from dispatcher.core.policy import (
     PriceUnit,
     Product,
     QueuePolicy,
-    SiteFacts,
     Store,
 )
 from dispatcher.core.products import product_of
 from dispatcher.core.snapshot import Taint
+from residency.derivation import Made
+from residency.facts import Kind, Place
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
@@ -100,14 +98,11 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
         stores=_frozen(
             (
                 StoreName(name),
-                Store(StoreName(name), store.provider, RegionName(store.region), _country(fleet, store.region)),
+                Store(StoreName(name), store.provider, RegionName(store.region), _store_place(name, store, fleet)),
             )
             for name, store in data.stores.items()
         ),
-        labels=_frozen(
-            (DataLabel(name), LabelRule(DataLabel(name), countries_of(data, name), draft.line(DATA, "labels", name)))
-            for name in data.labels
-        ),
+        labels=_frozen((DataLabel(name), draft.line(DATA, "labels", name)) for name in data.labels),
         prices=_prices(prices.max_age_days, prices.compute, prices.egress, blueprint),
         limits=Limits(
             silence_limit_s=fleet.limits.silence_limit,
@@ -118,39 +113,14 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
         ),
         loaded_from=folder,
         compiled_at=now,
+        residency=blueprint.residency,
     )
-
-
-def countries_of(data: DataFile, label: str) -> tuple[CountryCode, ...] | None:
-    """The countries where data with a label may be processed, sets expanded, in order; None = anywhere."""
-    entry = data.labels[label]
-    if entry.countries is None:
-        return None
-    found: set[str] = set()
-    for code in entry.countries:
-        found.update(data.country_sets.get(code[1:], ()) if code.startswith("@") else (code,))
-    return tuple(CountryCode(code) for code in sorted(found))
-
-
-def labels_of(data: DataFile, name: str) -> tuple[str, ...]:
-    """All labels of a data set: its own and those of everything it was made from; `unlabelled` when there is none."""
-    found: set[str] = set()
-    seen: set[str] = set()
-    waiting = [name]
-    while waiting:
-        current = waiting.pop()
-        entry = data.data_sets.get(current)
-        if current in seen or entry is None:
-            continue
-        seen.add(current)
-        found.update(entry.labels or (() if entry.derived_from else (UNLABELLED,)))
-        waiting.extend(entry.derived_from)
-    return tuple(sorted(found))
 
 
 def digest_of_blueprint(blueprint: Blueprint) -> str:
     """The same for the same content, however written: comments, blank lines, quotes and key order do not count."""
-    content = [blueprint.fleet, blueprint.queues, blueprint.data, blueprint.prices, blueprint.products]
+    files = [blueprint.fleet, blueprint.queues, blueprint.data, blueprint.prices, blueprint.products]
+    content = [*files, blueprint.residency.digest]
     text = json.dumps(_canonical(content), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_HEX]
 
@@ -178,7 +148,7 @@ def _cluster(name: str, cluster: Cluster, blueprint: Blueprint, draft: Draft) ->
         name=ClusterName(name),
         provider=cluster.provider,
         region=RegionName(cluster.region),
-        site=_site(cluster.site),
+        site=place_of(name, Kind.CLUSTER, f"{cluster.provider}/{cluster.region}", cluster.site),
         flavors=_frozen(
             (FlavorName(key), _flavor(key, flavor, blueprint.products)) for key, flavor in cluster.flavors.items()
         ),
@@ -187,17 +157,42 @@ def _cluster(name: str, cluster: Cluster, blueprint: Blueprint, draft: Draft) ->
     )
 
 
-def _site(site: Site) -> SiteFacts:
-    return SiteFacts(
-        country=CountryCode(site.country) if site.country else None,
-        parent_country=CountryCode(site.parent_country) if site.parent_country else None,
-        support_access=(
-            None if site.support_access is None else tuple(CountryCode(code) for code in sorted(site.support_access))
-        ),
-        key_custody=site.key_custody,
-        certifications=tuple(sorted(site.certifications)),
-        attested=Attestation(site.attested.by, site.attested.until) if site.attested else None,
+def place_of(name: str, kind: Kind, where: str, site: Site) -> Place:
+    """What is attested about a site, as rules see it. `where` tells one site from another: provider and region."""
+    return Place(
+        name=name,
+        kind=kind,
+        site=where,
+        country=site.country,
+        subdivision=site.subdivision,
+        customs_territory=site.customs_territory,
+        location_precision=site.location_precision,
+        operator_country=site.operator_country,
+        parent_country=site.parent_country,
+        control_plane=_sorted(site.control_plane),
+        support_countries=_sorted(site.support_access),
+        support_nationalities=_sorted(site.support_nationalities),
+        us_persons_only=site.us_persons_only,
+        key_holder=site.key_custody,
+        key_country=site.key_country,
+        log_sink=_sorted(site.log_sink),
+        object_store=_sorted(site.object_store),
+        certifications=records(site.certifications),
+        records=records(site.records),
+        tenancy=site.tenancy,
+        fulfils=_sorted(site.fulfils),
+        attested=attestation(site.attested),
     )
+
+
+def _store_place(name: str, store: DataStore, fleet: FleetFile) -> Place:
+    """A store stands in the country of its region, whoever vouches for the rest."""
+    place = place_of(name, Kind.STORE, f"{store.provider}/{store.region}", store.site)
+    return replace(place, country=fleet.regions[store.region].country)
+
+
+def _sorted(values: Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(sorted(str(value) for value in values))
 
 
 def _flavor(name: str, flavor: Flavor, products: AbstractMapping[ProductName, Product]) -> FlavorPolicy:
@@ -220,21 +215,20 @@ def _credentials(reference: CredentialsRef) -> Credentials:
     return Credentials(namespace or None, secret or None, reference.key, reference.file)
 
 
-def _country(fleet: FleetFile, region: str) -> CountryCode:
-    return CountryCode(fleet.regions[region].country)
-
-
 def _data_sets(data: DataFile) -> AbstractMapping[DataSetName, DataSet]:
     return _frozen(
         (
             DataSetName(name),
             DataSet(
                 name=DataSetName(name),
-                labels=tuple(DataLabel(label) for label in labels_of(data, name)),
+                labels=tuple(DataLabel(label) for label in sorted(set(entry.labels))),
                 size_bytes=entry.size,
                 replica_clusters=tuple(ClusterName(c) for c in sorted(entry.replicas.clusters)),
                 replica_stores=tuple(StoreName(s) for s in sorted(entry.replicas.stores)),
                 derived_from=tuple(DataSetName(source) for source in sorted(entry.derived_from)),
+                made=Made(entry.made_by.transformation, entry.made_by.image) if entry.made_by is not None else None,
+                base=entry.kind is DataKind.BASE,
+                persons=entry.persons,
             ),
         )
         for name, entry in data.data_sets.items()

@@ -1,40 +1,20 @@
-"""data.yaml: what data there is, where it lies, and where it may be processed."""
+"""data.yaml: what data there is, how it is labelled, and where it lies."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from dispatcher.config.values import (
-    Boolean,
-    Country,
-    CountryOrSet,
-    DnsLabel,
-    Size,
-    Strict,
-    Text,
-    Word,
-    fail,
-)
+from dispatcher.config.fleet_file import Site
+from dispatcher.config.values import Choice, DnsLabel, Integer, Size, Strict, Text, Word
 
 
 class Label(Strict):
-    """A classification of data, with the countries where such data may be processed. Going wide is written out."""
+    """A classification of data. What such data may do is written in residency/."""
 
-    countries: Annotated[
-        tuple[CountryOrSet, ...] | None, Field(description="Country codes, or @name of one of `country_sets`.")
-    ] = None
-    anywhere: Annotated[Boolean, Field(description="true: no country is ruled out.")] = False
     description: Annotated[Text | None, Field(description="For people.")] = None
-
-    @model_validator(mode="after")
-    def _said(self) -> Label:
-        if (self.countries is not None) == self.anywhere:
-            raise fail("exactly one of 'countries' and 'anywhere: true' is needed", "such as countries: [DE]")
-        if self.countries is not None and not self.countries:
-            raise fail("an empty list of countries", "name at least one country")
-        return self
 
 
 class DataStore(Strict):
@@ -42,6 +22,7 @@ class DataStore(Strict):
 
     provider: Annotated[Word, Field(description="One of fleet.yaml's providers.")]
     region: Annotated[Word, Field(description="One of fleet.yaml's regions; its country is the store's.")]
+    site: Annotated[Site, Field(description="What is attested about it, as of a cluster.")] = Site()
 
 
 class Replicas(Strict):
@@ -51,34 +32,44 @@ class Replicas(Strict):
     clusters: Annotated[tuple[DnsLabel, ...], Field(description="Names of fleet.yaml's clusters.")] = ()
 
 
+class DataKind(StrEnum):
+    """DATA: carries its labels on. BASE: base images and public base weights, which add nothing to what is made."""
+
+    DATA = "data"
+    BASE = "base"
+
+
+class MadeBy(Strict):
+    """The transformation that made a data set; one of residency/'s declassifications may speak of it."""
+
+    transformation: Annotated[Word, Field(description="Its name.")]
+    image: Annotated[
+        str, Field(pattern=r"^sha256:[0-9a-f]{64}$", description="Content digest of the image that ran, sha256:...")
+    ]
+
+
 class DataSetEntry(Strict):
     """A data set as jobs name it."""
+
+    kind: Annotated[Choice[DataKind], Field(description="data, or base: adds no labels to what is made.")] = (
+        DataKind.DATA
+    )
 
     labels: Annotated[tuple[Word, ...], Field(description="Names of `labels`; those of its sources are added.")] = ()
     size: Annotated[Size | None, Field(description="Such as 40TB or 38Ti; absent = not known.")] = None
     replicas: Annotated[Replicas, Field(description="Where all of it lies.")]
     derived_from: Annotated[tuple[Word, ...], Field(description="Data sets it was made from.")] = ()
+    made_by: Annotated[MadeBy | None, Field(description="What made it, where its labels were taken off.")] = None
+    persons: Annotated[Integer | None, Field(description="How many people are in it; absent = not known.")] = None
     description: Annotated[Text | None, Field(description="For people.")] = None
 
 
 class DataFile(Strict):
-    """Labels with their countries, stores and data sets."""
+    """Labels, stores and data sets."""
 
-    country_sets: Annotated[
-        dict[DnsLabel, tuple[Country, ...]], Field(description="Named sets of countries, used as @name.")
-    ] = {}
     labels: Annotated[
         dict[Word, Label],
-        Field(description="Data labels. `unlabelled` is needed: it rules data that nobody has classified."),
+        Field(description="Data labels. `unlabelled` is always one: that of data which nobody classified."),
     ]
     stores: Annotated[dict[Word, DataStore], Field(description="Stores by name.")]
     data_sets: Annotated[dict[Word, DataSetEntry], Field(description="Data sets by name.")]
-
-    @model_validator(mode="after")
-    def _default_is_said(self) -> DataFile:
-        if "unlabelled" not in self.labels:
-            raise fail(
-                "no label 'unlabelled': data that nobody has classified would have no rule",
-                "add unlabelled with the countries of your home, such as countries: [DE]",
-            )
-        return self

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from dispatcher.config.values import (
+    Boolean,
     Choice,
     Country,
     Day,
@@ -28,6 +29,7 @@ from dispatcher.config.values import (
 )
 from dispatcher.core.policy import Purchase
 from dispatcher.core.resources import CPU, MEMORY, PODS, Resources, parse_quantity
+from residency.obligations import Duty
 
 POD_LIMIT = "110"
 """Pods of a node where none is written: a kubelet's default."""
@@ -98,20 +100,63 @@ class Hub(Strict):
 
 
 class Attested(Strict):
+    """Who vouches, and for how long: until a day, or for some time from the day on which it was looked at."""
+
     by: Annotated[Text, Field(description="Who vouches for the site facts.")]
-    until: Annotated[Day, Field(description="Last day on which they hold.")]
+    until: Annotated[Day | None, Field(description="Last day on which they hold.")] = None
+    at: Annotated[Day | None, Field(description="Day on which they were looked at.")] = None
+    max_age: Annotated[Duration | None, Field(description="They hold for so long from then on.")] = None
+
+    @model_validator(mode="after")
+    def _ends(self) -> Attested:
+        if self.until is None and (self.at is None or self.max_age is None):
+            raise fail("an attestation without end", "write until:, or at: and max_age:")
+        return self
+
+
+class RecordEntry(Strict):
+    """A certificate, contract or licence: just its name, or with its last day."""
+
+    name: Annotated[Text, Field(description="Such as iso-27001.")]
+    until: Annotated[Day | None, Field(description="Last day on which it counts.")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: object) -> object:
+        return {"name": value} if isinstance(value, str) else value
 
 
 class Site(Strict):
     """What is attested about a site. What is not written is not known, and denies wherever a rule asks for it."""
 
     country: Annotated[Country | None, Field(description="Where the machines stand.")] = None
-    parent_country: Annotated[Country | None, Field(description="Where the operator's parent company sits.")] = None
+    subdivision: Annotated[Text | None, Field(description="Part of the country, such as US-OH.")] = None
+    customs_territory: Annotated[Text | None, Field(description="Such as EU, XI for Northern Ireland, US.")] = None
+    location_precision: Annotated[Text | None, Field(description="How exactly the place is known: site, city.")] = None
+    operator_country: Annotated[Country | None, Field(description="Where the operating company sits.")] = None
+    parent_country: Annotated[Country | None, Field(description="Where its ultimate parent company sits.")] = None
+    control_plane: Annotated[tuple[Country, ...] | None, Field(description="Countries of its control plane.")] = None
     support_access: Annotated[
         tuple[Country, ...] | None, Field(description="Countries from which operators can reach the machines.")
     ] = None
+    support_nationalities: Annotated[
+        tuple[Country, ...] | None, Field(description="Nationalities of those operators.")
+    ] = None
+    us_persons_only: Annotated[Boolean | None, Field(description="true: only US persons operate it.")] = None
     key_custody: Annotated[Text | None, Field(description="Who holds the encryption keys.")] = None
-    certifications: Annotated[tuple[Text, ...], Field(description="Such as iso-27001.")] = ()
+    key_country: Annotated[Country | None, Field(description="Where those keys are.")] = None
+    log_sink: Annotated[tuple[Country, ...] | None, Field(description="Countries where its logs end.")] = None
+    object_store: Annotated[tuple[Country, ...] | None, Field(description="Countries of its object store.")] = None
+    certifications: Annotated[
+        tuple[RecordEntry, ...] | None, Field(description="Such as iso-27001, or {name: c5, until: 2027-03-31}.")
+    ] = None
+    records: Annotated[
+        tuple[RecordEntry, ...] | None, Field(description="Contracts and licences that count here, by name.")
+    ] = None
+    tenancy: Annotated[Text | None, Field(description="shared or dedicated.")] = None
+    fulfils: Annotated[
+        tuple[Choice[Duty], ...] | None, Field(description="Obligations that it fulfils, such as encrypt_at_rest.")
+    ] = None
     attested: Annotated[Attested | None, Field(description="By whom, and until when.")] = None
 
 
@@ -125,9 +170,9 @@ class CredentialsRef(Strict):
     @model_validator(mode="after")
     def _one_place(self) -> CredentialsRef:
         if (self.secret is None) == (self.file is None):
-            raise fail("exactly one of 'secret' and 'file' is needed", "write secret: kueue-system/NAME-kubeconfig")
+            raise fail("exactly one of 'secret' and 'file' is needed", "write secret: entrepot-system/NAME-entrepot")
         if self.secret is not None and (self.secret.count("/") != 1 or not all(self.secret.split("/"))):
-            raise fail(f"secret '{self.secret}' is not namespace/name", "write secret: kueue-system/NAME-kubeconfig")
+            raise fail(f"secret '{self.secret}' is not namespace/name", "write secret: entrepot-system/NAME-entrepot")
         return self
 
 

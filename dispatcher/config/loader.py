@@ -18,8 +18,15 @@ from dispatcher.config.prices_file import PricesFile
 from dispatcher.config.problems import TOP, Problem, Severity, in_order, warning_at
 from dispatcher.config.queues_file import QueuesFile
 from dispatcher.config.reading import M, Read, validate
+from dispatcher.config.residency.advice import advise
+from dispatcher.config.residency.assemble import RuleFile, assemble, is_rule_file
+from dispatcher.config.residency.check import check_law
+from dispatcher.config.residency.manifest import UNSEALED, Sealed, sealed
+from dispatcher.config.residency.model import ResidencyFile
 from dispatcher.config.strictyaml import Node, parse
 from dispatcher.core.policy import Policy
+from dispatcher.core.products import product_of
+from residency.bundle import Bundle
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,8 @@ class LoadResult:
     errors: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
     content: str
+    sealed: Sealed = UNSEALED
+    """What vouches for these files; whether it is good, `residency/trust.py` says."""
 
     @property
     def ok(self) -> bool:
@@ -63,6 +72,7 @@ def load_content(content: Content, folder: Path, now: datetime) -> LoadResult:
     data = _read(DataFile, DATA, trees, problems)
     prices = _read(PricesFile, PRICES, trees, problems)
     read = {FLEET: fleet, QUEUES: queues, DATA: data, PRICES: prices}
+    rule_files = _rule_files(trees, problems)
     draft = Draft(
         full=trees,
         trees={name: found.tree for name, found in read.items() if found is not None},
@@ -72,21 +82,28 @@ def load_content(content: Content, folder: Path, now: datetime) -> LoadResult:
         prices=prices.rest if prices else None,
         products=products_of(fleet.rest if fleet else None),
         problems=problems,
+        rule_files=rule_files,
     )
     check_references(draft)
+    law = _law(draft, now)
     for name in content.others:
-        draft.problems.append(warning_at(name, TOP, None, "this file is not read", "a blueprint has four YAML files"))
-    blueprint = _whole(draft)
+        said = ("this file is not read", "a blueprint has four YAML files, and rules in residency/")
+        draft.problems.append(warning_at(name, TOP, None, *said))
+    blueprint = _whole(draft, law)
+    policy = None
     if blueprint is not None:
         add_warnings(draft, blueprint, now)
+        policy = compile_policy(blueprint, draft, str(folder), now)
+        advise(draft, policy, now)
     errors = _of(draft.problems, Severity.ERROR)
     return LoadResult(
         folder=str(folder),
-        policy=compile_policy(blueprint, draft, str(folder), now) if blueprint is not None else None,
+        policy=policy,
         blueprint=blueprint,
         errors=errors,
         warnings=_of(draft.problems, Severity.WARNING),
         content=content.digest(),
+        sealed=sealed(content.files, content.seal),
     )
 
 
@@ -99,12 +116,32 @@ def _read(model: type[M], name: str, trees: dict[str, Node | None], problems: li
     return found
 
 
-def _whole(draft: Draft) -> Blueprint | None:
+def _rule_files(trees: dict[str, Node | None], problems: list[Problem]) -> tuple[RuleFile, ...]:
+    """The files of residency/, as far as they read."""
+    found = []
+    for name in sorted(name for name in trees if is_rule_file(name)):
+        read = _read(ResidencyFile, name, trees, problems)
+        if read is not None and read.rest is not None:
+            found.append(RuleFile(name, read.rest, read.tree))
+    return tuple(found)
+
+
+def _law(draft: Draft, now: datetime) -> Bundle:
+    """The bundle of all rule files. Checked only when each of them read: what is missing is not wrong twice."""
+    bundle, problems = assemble(draft.rule_files, lambda text: product_of(text, draft.products) or text)
+    draft.problems += problems
+    unread = any(p.severity is Severity.ERROR and is_rule_file(p.file) for p in draft.problems)
+    if not unread:
+        check_law(draft, bundle, now)
+    return bundle
+
+
+def _whole(draft: Draft, law: Bundle) -> Blueprint | None:
     """The blueprint, when nothing is wrong with it."""
     fleet, queues, data, prices = draft.fleet, draft.queues, draft.data, draft.prices
     if fleet is None or queues is None or data is None or prices is None or _of(draft.problems, Severity.ERROR):
         return None
-    return Blueprint(fleet, queues, data, prices, draft.products)
+    return Blueprint(fleet, queues, data, prices, draft.products, law)
 
 
 def _of(problems: Iterable[Problem], severity: Severity) -> tuple[Problem, ...]:

@@ -1,4 +1,4 @@
-"""JSON Schemas of the four files, generated from the models: completion, hover texts and red lines in an editor.
+"""JSON Schemas of the blueprint's files, generated from the models: completion, hover texts and red lines in an editor.
 
 `python -m dispatcher.config.schema [FOLDER]` writes them to FOLDER/schema (default: config/schema).
 """
@@ -18,9 +18,18 @@ from dispatcher.config.data_file import DataFile
 from dispatcher.config.fleet_file import FleetFile
 from dispatcher.config.prices_file import PricesFile
 from dispatcher.config.queues_file import QueuesFile
+from dispatcher.config.residency.model import ResidencyFile
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_MODELS: Mapping[str, type[BaseModel]] = {FLEET: FleetFile, QUEUES: QueuesFile, DATA: DataFile, PRICES: PricesFile}
+RESIDENCY_FILE = "residency.yaml"
+"""Stands for any file of residency/: all of them have one schema."""
+_MODELS: Mapping[str, type[BaseModel]] = {
+    FLEET: FleetFile,
+    QUEUES: QueuesFile,
+    DATA: DataFile,
+    PRICES: PricesFile,
+    RESIDENCY_FILE: ResidencyFile,
+}
 
 
 def schema_name(file: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import zoneinfo
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime
 from enum import StrEnum
 from fractions import Fraction
 from typing import Annotated, TypeVar
@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from dispatcher.config.problems import did_you_mean
 from dispatcher.config.strictyaml import Quoted
-from dispatcher.core.literals import USD_MICRO, LiteralError, parse_duration
+from dispatcher.core.literals import USD_MICRO, LiteralError, parse_duration, parse_instant
 from dispatcher.core.resources import QuantityError, parse_quantity
 
 T = TypeVar("T")
@@ -36,6 +36,7 @@ _TIME_OF_DAY = re.compile(r"^([01][0-9]|2[0-3]):[0-5][0-9]$")
 _DATE = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
 _COUNTRY_SLIPS = {"UK": "GB", "EL": "GR"}
 _REGIONS_NOT_COUNTRIES = frozenset({"EU", "EEA", "UN"})
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COUNTRIES = frozenset(str(country.alpha_2) for country in pycountry.countries)
 
 
@@ -193,9 +194,12 @@ def _date(value: str) -> date:
     try:
         if not _DATE.match(value):
             raise ValueError
-        return date.fromisoformat(value)
+        day = date.fromisoformat(value)
     except ValueError:
         raise fail("not a date of the calendar", "write year-month-day, such as 2026-11-30") from None
+    if day < _EPOCH.date():
+        raise fail("a day before 1970", "correct the year")
+    return day
 
 
 def _country(value: str) -> str:
@@ -204,15 +208,44 @@ def _country(value: str) -> str:
     if value.upper() in _COUNTRY_SLIPS:
         raise fail("not an ISO 3166-1 country", f"did you mean '{_COUNTRY_SLIPS[value.upper()]}'?")
     if value.upper() in _REGIONS_NOT_COUNTRIES:
-        raise fail("a group of countries, not a country", "name a set of data.yaml's country_sets, such as '@eu'")
+        raise fail("a group of countries, not a country", "name a set of residency/, such as '@eu27'")
+    if value.upper() == "XI":
+        raise fail("a customs territory, not a country", "write GB, and ask for the customs_territory where it matters")
     if value.upper() in _COUNTRIES:
         raise fail("a country code in lower case", f"did you mean '{value.upper()}'?")
     raise fail("not an ISO 3166-1 alpha-2 country code", "write two capital letters, such as DE")
 
 
 def _country_or_set(value: str) -> str:
-    """A country, or "@name" for a set of countries of data.yaml."""
+    """A country, or "@name" for a set of countries of residency/."""
     return f"@{_dns_label(value[1:])}" if value.startswith("@") else _country(value)
+
+
+def _word_or_set(value: str) -> str:
+    """A name, or "@name" for a set of residency/."""
+    return f"@{_dns_label(value[1:])}" if value.startswith("@") else _word(value)
+
+
+def _instant(value: str) -> datetime:
+    if _DATE.match(value):
+        raise fail("a day, where an instant is expected", f"write when it begins: {value}T00:00:00Z")
+    try:
+        moment = parse_instant(value)
+    except LiteralError as error:
+        raise fail("not an instant", str(error)) from None
+    if moment < _EPOCH:
+        raise fail("a time before 1970", "correct the year")
+    return moment
+
+
+def _moment(value: str) -> datetime:
+    """An instant, or a day for the instant at which it begins in UTC."""
+    return _instant(f"{_date(value).isoformat()}T00:00:00Z") if _DATE.match(value) else _instant(value)
+
+
+def _listed(value: object) -> object:
+    """One value stands for a list of one."""
+    return [value] if isinstance(value, str) else value
 
 
 def _time_of_day(value: str) -> str:
@@ -257,6 +290,11 @@ def _string(pattern: str, *examples: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": pattern, **({"examples": list(examples)} if examples else {})})
 
 
+def _one_or_more(pattern: str) -> dict[str, object]:
+    one = {"type": "string", "pattern": pattern}
+    return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
+
+
 _NUMBER_OR_TEXT = {"type": ["string", "number"]}
 
 Text = Annotated[str, BeforeValidator(_words(_text)), WithJsonSchema({"type": "string", "minLength": 1})]
@@ -290,6 +328,27 @@ Duration = Annotated[int, BeforeValidator(_words(_duration)), _string(r"^P[0-9WD
 Day = Annotated[date, BeforeValidator(_words(_date)), _string(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", "2026-11-30")]
 Country = Annotated[str, BeforeValidator(_words(_country)), _string(r"^[A-Z]{2}$", "DE")]
 CountryOrSet = Annotated[str, BeforeValidator(_words(_country_or_set)), _string(r"^([A-Z]{2}|@[a-z0-9-]+)$", "@eu")]
+WordOrSet = Annotated[str, BeforeValidator(_words(_word_or_set)), _string(r"^(@[a-z0-9-]+|[A-Za-z0-9._-]+)$", "@name")]
+Instant = Annotated[
+    datetime,
+    BeforeValidator(_words(_instant)),
+    _string(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9]{2}:[0-9]{2})$", "2026-11-30T00:00:00Z"),
+]
+Moment = Annotated[
+    datetime, BeforeValidator(_words(_moment)), _string(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T.*)?$", "2026-11-30")
+]
+Countries = Annotated[
+    tuple[CountryOrSet, ...],
+    BeforeValidator(_listed),
+    WithJsonSchema(_one_or_more(r"^([A-Z]{2}|@[a-z0-9-]+)$")),
+]
+"""One country or set, or a list of them."""
+Words = Annotated[
+    tuple[WordOrSet, ...],
+    BeforeValidator(_listed),
+    WithJsonSchema(_one_or_more(r"^(@[a-z0-9-]+|[A-Za-z0-9._-]+)$")),
+]
+"""One word or set, or a list of them."""
 TimeOfDay = Annotated[str, BeforeValidator(_words(_time_of_day)), _string(_TIME_OF_DAY.pattern, "22:00")]
 TimeZone = Annotated[str, BeforeValidator(_words(_timezone)), _string(r"^[A-Za-z0-9_+/-]+$", "Europe/Berlin")]
 ResourceName = Annotated[str, BeforeValidator(_words(_resource)), _string(r"^[A-Za-z0-9./_-]+$")]

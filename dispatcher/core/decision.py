@@ -39,6 +39,10 @@ class Reason(StrEnum):
     NODES_UNAVAILABLE = "nodes-unavailable"
     RESIDENCY = "residency"
     RESIDENCY_INDETERMINATE = "residency-indeterminate"
+    RULES_MISSING = "rules-missing"
+    RULES_TOO_OLD = "rules-too-old"
+    RULES_EXPIRED = "rules-expired"
+    CLOCK_WRONG = "clock-wrong"
     MAX_COST = "max-cost"
     PRICE_UNKNOWN = "price-unknown"
     PRICE_OLD = "price-old"
@@ -87,6 +91,25 @@ class Basis(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class LegalDetail:
+    """Why the law says no: the flows that it concerns, the code (`residency.verdict.Code`), the rule and the clause
+    that decide, the fact that would decide it and why it is not known (`gap`), the chain by which the label came, where
+    the flow would go, the law behind the rule, the rule's own line, and the duty that cannot be met."""
+
+    flows: tuple[str, ...]
+    code: str
+    rule: str = ""
+    clause: str = ""
+    fact: str = ""
+    gap: str = ""
+    chain: tuple[str, ...] = ()
+    destination: str = ""
+    law: str = ""
+    rule_line: str = ""
+    duty: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Detail:
     """Typed detail of a rejection: which thing, what was needed, what was there. Unused fields stay None.
 
@@ -106,6 +129,7 @@ class Detail:
     holder: str | None = None
     line: str | None = None
     since: datetime | None = None
+    legal: LegalDetail | None = None
 
 
 @dataclass(frozen=True, slots=True)

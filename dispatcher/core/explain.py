@@ -15,6 +15,7 @@ from dispatcher.core.decision import (
     Decision,
     Detail,
     Fit,
+    LegalDetail,
     Line,
     Outcome,
     Reason,
@@ -237,21 +238,60 @@ def _mismatch(detail: Detail) -> str:
 
 
 def _illegal(detail: Detail) -> str:
-    what = f"{detail.holder or 'such'} data"
-    where = f", {detail.line}" if detail.line else ""
-    return (
-        f"is not legal for {detail.subject} ({what}: {_values(detail.expected)}; there {_values(detail.seen)}{where})"
-    )
+    return f"is not legal for {detail.subject} ({_law_text(detail)})"
 
 
 def _indeterminate(detail: Detail) -> str:
-    gaps = {
-        "country": "the cluster's country is not known",
-        "attestation": "nobody attests the cluster's country now",
-        "rule": f"label {detail.holder} has no rule",
-        "origin": "it has no label, and where it lies is not known",
-    }
-    return f"may not be legal for {detail.subject} ({gaps.get(detail.resource or '', 'a fact is missing')})"
+    legal = detail.legal
+    if legal is None or not legal.fact:
+        return f"may not be legal for {detail.subject} (a fact is missing)"
+    why = _GAPS.get(legal.gap, "is not known")
+    line = f", {detail.line}" if detail.line else ""
+    rule = f" for rule {legal.rule}" if legal.rule else ""
+    return f"may not be legal for {detail.subject} ({_flows_text(legal)}{legal.fact} {why}{rule}{line})"
+
+
+_GAPS = {
+    "missing": "is not known",
+    "unattested": "is attested by nobody",
+    "expired": "is no longer attested",
+}
+
+
+def _law_text(detail: Detail) -> str:
+    """The rule and what it saw, or that there is none."""
+    legal = detail.legal
+    what = f"{detail.holder or 'such'} data"
+    if legal is None:
+        return what
+    line = f", {detail.line}" if detail.line else ""
+    if legal.duty:
+        return f"{_flows_text(legal)}{what}: obligation {legal.duty} {_DUTIES.get(legal.code, 'is not met')}{line}"
+    if not legal.rule:
+        return f"{_flows_text(legal)}{what}: {_NO_RULE.get(legal.code, 'no rule permits it')}"
+    if not legal.clause:
+        return f"{_flows_text(legal)}{what}: rule {legal.rule}{line}"
+    seen = f"; there {_values(detail.seen)}" if detail.seen else ""
+    said = f"rule {legal.rule} {_EFFECTS.get(legal.code, 'asks for')} {legal.clause}"
+    return f"{_flows_text(legal)}{what}: {said}{seen}{line}"
+
+
+_EFFECTS = {"forbidden": "forbids", "requirement-not-met": "requires"}
+_NO_RULE = {
+    "label-missing": "nobody has labelled it, so it stays where it is",
+    "outlives-authority": "the run would outlive what permits it",
+}
+_DUTIES = {
+    "obligations-conflict": "contradicts another",
+    "obligation-unsupported": "is not fulfilled there",
+    "fact-unknown": "cannot be checked",
+}
+
+
+def _flows_text(legal: LegalDetail) -> str:
+    """Which flows, where it is more than reading and computing."""
+    others = [flow for flow in legal.flows if flow not in ("process", "cache")]
+    return f"{', '.join(legal.flows)}: " if others else ""
 
 
 def _unreachable(state: str) -> Callable[[Detail], str]:
@@ -301,6 +341,10 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
     Reason.NODES_UNAVAILABLE: _unavailable,
     Reason.RESIDENCY: _illegal,
     Reason.RESIDENCY_INDETERMINATE: _indeterminate,
+    Reason.RULES_MISSING: lambda d: "may take nothing: there are no rules that may be used",
+    Reason.RULES_TOO_OLD: lambda d: f"may take no classified data: nobody vouches for {d.subject} any more{_since(d)}",
+    Reason.RULES_EXPIRED: lambda d: f"may take no classified data: {d.subject} has expired{_since(d)}",
+    Reason.CLOCK_WRONG: lambda d: "may take no classified data: the daemon's clock has gone back",
     Reason.MAX_COST: _over_cost,
     Reason.PRICE_UNKNOWN: _price_unknown,
     Reason.PRICE_OLD: lambda d: f"has a price that is too old ({d.subject}: {_values(d.seen)}; {_values(d.expected)})",

@@ -9,10 +9,12 @@ never lets a candidate pass on ignorance. Adding a filter is one function and on
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 from dispatcher.core.context import Context
 from dispatcher.core.decision import Detail, Fit, Reason, Rejection, Resolver, TermKind
-from dispatcher.core.legality import residency_rejections
+from dispatcher.core.legality import Legality, legality
+from dispatcher.core.rulings import standing_rejections
 from dispatcher.core.snapshot import Link, StopPolicy
 
 Rejections = tuple[Rejection, ...]
@@ -122,11 +124,10 @@ def name_taken(context: Context) -> Rejections:
     if context.index is None:
         return NONE
     request = context.request
-    copy = context.index.view.copies.get((request.namespace, request.name))
-    if copy is not None and not copy.ours:
+    if (request.namespace, request.name) in context.index.foreign.workloads:
         return _one(Reason.NAME_TAKEN, Resolver.OWNER, Detail(f"{request.namespace}/{request.name}"))
     for kind in (request.job_kind, ""):
-        if request.job_name and (request.namespace, kind, request.job_name) in context.index.foreign_jobs:
+        if request.job_name and (request.namespace, kind, request.job_name) in context.index.foreign.jobs:
             return _one(Reason.NAME_TAKEN, Resolver.OWNER, Detail(f"{request.namespace}/{request.job_name}"))
     return NONE
 
@@ -185,9 +186,21 @@ def preemption_alone(context: Context) -> Rejections:
 # --- law ---------------------------------------------------------------------------------------------------------
 
 
+def legality_of(context: Context) -> Legality:
+    """What the law says of a candidate, for as long as the run is expected to take."""
+    flavors = tuple(dict.fromkeys(flavor for _, flavor in context.fit.flavors))
+    end = context.now + timedelta(seconds=context.setting.estimate.duration_s)
+    return legality(context.request, context.site, context.policy, context.now, flavors, end)
+
+
 def residency(context: Context) -> Rejections:
-    """Law before price: every label of every data set must allow the site, and what is not known denies."""
-    return residency_rejections(context.request, context.site, context.policy, context.now)
+    """Law before price: every flow of every label must be legal, and what is not known denies (docs/residency.md)."""
+    return legality_of(context).rejections
+
+
+def rules_in_force(context: Context) -> Rejections:
+    """Rules that nobody vouches for any more, or a clock that cannot be right, keep classified data at rest."""
+    return standing_rejections(context.request, context.policy, context.now)
 
 
 # --- money -------------------------------------------------------------------------------------------------------
@@ -226,6 +239,7 @@ FILTERS: tuple[Filter, ...] = (
     listed,
     multikueue_active,
     in_blueprint,
+    rules_in_force,
     residency,
     namespace,
     local_queue,

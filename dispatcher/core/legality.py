@@ -1,102 +1,352 @@
-"""Bridge from the catalog and the site facts to the law of `residency/`: which labels, which site, which rules."""
+"""Bridge to the law of `residency/`: from a request and a cluster to the plan of flows that placing it there implies,
+and from verdicts to rejections with their rule, clause and line.
+
+A placement processes each data set, caches what lies elsewhere, writes checkpoints and outputs to the stores that the
+owner named, sends logs to where the cluster's logs end, and lets the people of an interactive job log in. Every one of
+these must be legal. What is made carries the labels of all that was read.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 
-from dispatcher.core.decision import Detail, Reason, Rejection, Resolver
-from dispatcher.core.ids import CountryCode, DataLabel, DataSetName
-from dispatcher.core.policy import UNLABELLED, ClusterPolicy, DataSet, Policy
-from dispatcher.core.workload import Request
-from residency.law import Answer, Gap, Rule, Site, Verdict, judge
+from dispatcher.core.decision import Detail, LegalDetail, Reason, Rejection, Resolver
+from dispatcher.core.ids import ClusterName, FlavorName, RegionName, StoreName
+from dispatcher.core.policy import UNLABELLED, ClusterPolicy, Credentials, Policy
+from dispatcher.core.workload import Destination, Request, WorkloadClass
+from residency.derivation import Artefact, ArtefactKind, Inherited, Labels, labels_of
+from residency.facts import Attestation, Kind, Place, Tenant, earliest
+from residency.judge import Law, law_of
+from residency.memo import Memo
+from residency.moments import moments
+from residency.obligations import Obligation
+from residency.plans import Cargo, Hop, Plan, Ruling, judge_plan
+from residency.verdict import Verdict, Would
+from residency.vocabulary import Answer, Flow
 
 UNNAMED = "unnamed data"
 """The subject of a verdict on a job that names no data sets; its owner can lift it by naming them."""
+CHECKPOINTS, OUTPUTS, LOGS = "its checkpoints", "its outputs", "its logs"
+NO_PLACE = Place("")
+_MADE = frozenset({CHECKPOINTS, OUTPUTS, LOGS})
 
 
-def lineage(name: DataSetName, policy: Policy) -> tuple[DataSet, ...]:
-    """The data set and everything that it is derived from, in name order; a ring ends where it closes."""
-    found: dict[DataSetName, DataSet] = {}
-    waiting = [name]
-    while waiting:
-        current = waiting.pop()
-        data_set = policy.data_sets.get(current)
-        if data_set is not None and current not in found:
-            found[current] = data_set
-            waiting += data_set.derived_from
-    return tuple(found[key] for key in sorted(found))
+@dataclass(frozen=True, slots=True)
+class Legality:
+    """What the law says of a request on a cluster: everything against it, what must be done if it goes there, and until
+    when (exclusive) the answer holds; None: it never changes by itself."""
+
+    rejections: tuple[Rejection, ...]
+    obligations: tuple[tuple[Flow, Obligation], ...] = ()
+    would: tuple[Would, ...] = ()
+    valid_until: datetime | None = None
 
 
-def labels_of(name: DataSetName, policy: Policy) -> tuple[DataLabel, ...]:
-    """All labels that bind a data set: its own and those it inherits; `unlabelled` where it starts without one."""
-    found: set[DataLabel] = set()
-    for data_set in lineage(name, policy):
-        found.update(data_set.labels or (() if data_set.derived_from else (UNLABELLED,)))
-    return tuple(sorted(found))
+@dataclass(slots=True)
+class Office:
+    """The law of one policy, compiled, with the catalog as it sees it. Saves time and changes no answer."""
+
+    policy: Policy
+    law: Law
+    memo: Memo
+    catalog: Mapping[str, Artefact]
+    tenants: Mapping[str, Tenant]
+    moments: tuple[datetime, ...]
+    """The instants at which an answer may change by itself, in order."""
+    named: frozenset[str]
+    """Workloads that an exception names."""
+    _cargo: dict[tuple[str, ...], tuple[datetime, Cargo]] = field(default_factory=dict)
+    _places: dict[tuple[str, str, str], Place] = field(default_factory=dict)
+
+    def cargo(self, name: str, now: datetime) -> Cargo:
+        """A data set with its labels as they are at an instant."""
+        known = self._cargo.get((name,))
+        if known is not None and known[0] <= now and (known[1].labels.changes is None or now < known[1].labels.changes):
+            return known[1]
+        labels = labels_of(name, self.catalog, self.law.bundle.declassifications, now)
+        artefact = self.catalog.get(name)
+        found = Cargo(name, labels, artefact.home if artefact else (), artefact.persons if artefact else None)
+        self._cargo[(name,)] = (now, found)
+        return found
+
+    def beside(self, place: Place, name: str, kind: Kind, country: str | None, tenant: Tenant | None = None) -> Place:
+        """Another place with the facts of a cluster and a country of its own: where its logs end, or where people sit.
+        One object for each, so that the memo knows it again."""
+        key = (place.name, name, country or "")
+        if key not in self._places:
+            attested = place.attested if tenant is None else _weaker(place.attested, tenant.attested)
+            self._places[key] = replace(place, name=name, kind=kind, site="", country=country, attested=attested)
+        return self._places[key]
 
 
-def assumed_labels(request: Request, policy: Policy) -> tuple[DataLabel, ...]:
-    """What binds a job that names no data: that is not "no data", but what its queue's work usually is, else unlabelled
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """A policy by identity: comparing its content would cost more than compiling it."""
+
+    policy: Policy
+
+    def __hash__(self) -> int:
+        return id(self.policy)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.policy is self.policy
+
+
+def office_of(policy: Policy) -> Office:
+    return _office(_Same(policy))
+
+
+@lru_cache(maxsize=4)
+def _office(key: _Same) -> Office:
+    policy = key.policy
+    law = law_of(policy.residency)
+    catalog = {str(name): _artefact(str(name), policy) for name in policy.data_sets}
+    tenants = {queue: tenant for tenant in policy.residency.tenants for queue in tenant.queues}
+    named = frozenset(key for one in policy.residency.exceptions for key in one.scope.workloads)
+    places: list[Place | Tenant] = [cluster.site for cluster in policy.clusters.values()]
+    places += [store.site for store in policy.stores.values()]
+    instants = moments(law, [*places, *policy.residency.tenants])
+    return Office(policy, law, Memo(law), catalog, tenants, instants, named)
+
+
+def law_window(policy: Policy, now: datetime) -> tuple[int, datetime | None]:
+    """Two instants of the same window have the same verdicts. Where a run must be covered to its expected end, each
+    instant is a window of its own."""
+    must_cover = policy.residency.settings.must_cover_expected_runtime
+    return bisect_right(office_of(policy).moments, now), now if must_cover else None
+
+
+def named_workloads(policy: Policy) -> frozenset[str]:
+    """The workloads (namespace/name) for which the law may be another than for their like."""
+    return office_of(policy).named
+
+
+def _artefact(name: str, policy: Policy) -> Artefact:
+    known = next(data_set for key, data_set in policy.data_sets.items() if key == name)
+    places = [policy.clusters[c].site for c in known.replica_clusters if c in policy.clusters]
+    places += [policy.stores[s].site for s in known.replica_stores if s in policy.stores]
+    return Artefact(
+        name=name,
+        kind=ArtefactKind.BASE if known.base else ArtefactKind.DATA,
+        labels=tuple(str(label) for label in known.labels),
+        derived_from=tuple(str(source) for source in known.derived_from),
+        made=known.made,
+        home=tuple(sorted({place.country for place in places if place.country is not None})),
+        persons=known.persons,
+    )
+
+
+def _weaker(a: Attestation | None, b: Attestation | None) -> Attestation | None:
+    """The attestation that ends first; none where either is missing."""
+    if a is None or b is None:
+        return None
+    ends = earliest(a.ends(), b.ends())
+    return a if a.ends() == ends else b
+
+
+_UNKNOWN = ClusterPolicy(ClusterName(""), "", RegionName(""), NO_PLACE, {}, Credentials())
+"""A cluster of which the blueprint says nothing."""
+
+
+# --- the plan ----------------------------------------------------------------------------------------------------
+
+
+def plan_of(
+    request: Request,
+    cluster: ClusterPolicy,
+    policy: Policy,
+    now: datetime,
+    flavors: Iterable[FlavorName] = (),
+    expected_end: datetime | None = None,
+) -> Plan:
+    """Every flow that placing the request on the cluster implies. `flavors` are those that its pods would take."""
+    office, site = office_of(policy), cluster.site
+    tenant = office.tenants.get(request.hub_queue)
+    asked = Plan((), request.hub_queue, request.key, tenant, _products(request, cluster, flavors), expected_end)
+    cargo = [office.cargo(str(use.data_set), now) for use in request.declared.data] or [_assumed(request, policy)]
+    hops = [hop for one in cargo for hop in _reading(office, asked, one, site, now)]
+    for flow, name, to in (
+        (Flow.CHECKPOINT, CHECKPOINTS, request.declared.checkpoint),
+        (Flow.OUTPUT, OUTPUTS, request.declared.outputs),
+    ):
+        if to is not None:
+            hops.append(Hop(flow, _made(name, cargo), _store(policy, to), site))
+    for country in (None,) if site.log_sink is None else site.log_sink:
+        sink = office.beside(site, f"logs of {site.name}", Kind.SINK, country)
+        hops.append(Hop(Flow.LOGS, _made(LOGS, cargo), sink, site))
+    if _class_of(request, policy) is WorkloadClass.INTERACTIVE:
+        hops += _logins(office, cargo, site, tenant)
+    return replace(asked, hops=tuple(hops))
+
+
+def _class_of(request: Request, policy: Policy) -> WorkloadClass | None:
+    plan = policy.queues.get(request.hub_queue)
+    return request.declared.workload_class or (plan.default_class if plan is not None else None)
+
+
+def _assumed(request: Request, policy: Policy) -> Cargo:
+    """A job that names no data is not without data: it is what its queue's work usually is, else unlabelled
     (residency.md section 4.3)."""
     plan = policy.queues.get(request.hub_queue)
-    return plan.default_labels if plan is not None and plan.default_labels else (UNLABELLED,)
+    names = plan.default_labels if plan is not None and plan.default_labels else (UNLABELLED,)
+    return Cargo(UNNAMED, Labels(tuple(Inherited(str(label), (UNNAMED,)) for label in sorted(set(names)))))
 
 
-def home_of(name: DataSetName, policy: Policy) -> tuple[CountryCode, ...]:
-    """The countries where a data set lies already. Replicas whose country is not known add none."""
-    data_set = policy.data_sets.get(name)
+def _reading(office: Office, asked: Plan, cargo: Cargo, site: Place, now: datetime) -> list[Hop]:
+    """Processing here what lies somewhere, from the first replica from which that is legal; else from the first."""
+    ways = [_way(cargo, site, source) for source in sources(office.policy, cargo.name, site)]
+    if len(ways) == 1:
+        return ways[0]
+    for hops in ways:
+        if _ruled(office, replace(asked, hops=tuple(hops), expected_end=None), now).allowed:
+            return hops
+    return ways[0]
+
+
+def _way(cargo: Cargo, site: Place, source: Place | None) -> list[Hop]:
+    hops = [Hop(Flow.PROCESS, cargo, site, source)]
+    if source is not None and source.name != site.name:
+        hops.append(Hop(Flow.CACHE, cargo, site, source))
+    return hops
+
+
+def sources(policy: Policy, name: str, site: Place) -> tuple[Place | None, ...]:
+    """From where a data set may be read: the cluster alone where it lies there, else every replica, in name order."""
+    data_set = next((d for key, d in policy.data_sets.items() if key == name), None)
     if data_set is None:
-        return ()
-    sites = (policy.clusters.get(cluster) for cluster in data_set.replica_clusters)
-    stores = (policy.stores.get(store) for store in data_set.replica_stores)
-    countries = {site.site.country for site in sites if site is not None} | {s.country for s in stores if s is not None}
-    return tuple(sorted(country for country in countries if country is not None))
+        return (None,)
+    if any(replica == site.name for replica in data_set.replica_clusters):
+        return (site,)
+    places = [policy.clusters[c].site for c in data_set.replica_clusters if c in policy.clusters]
+    places += [policy.stores[s].site for s in data_set.replica_stores if s in policy.stores]
+    return tuple(sorted(places, key=lambda place: place.name)) or (None,)
 
 
-def site_of(cluster: ClusterPolicy | None, now: datetime) -> Site:
-    """What is attested of a cluster's place at `now`; an attestation counts through its last day."""
-    if cluster is None:
-        return Site(None, attested=False)
-    vouched = cluster.site.attested
-    return Site(cluster.site.country, attested=vouched is not None and vouched.until >= now.date())
-
-
-def residency_rejections(
-    request: Request, cluster: ClusterPolicy | None, policy: Policy, now: datetime
-) -> tuple[Rejection, ...]:
-    """Every verdict on every data set that does not allow processing on the cluster."""
-    site = site_of(cluster, now)
-    rules = {str(label): Rule(label, rule.allowed_countries, rule.line) for label, rule in policy.labels.items()}
-    judged = [
-        (
-            str(use.data_set),
-            Resolver.OPERATOR,
-            judge(labels_of(use.data_set, policy), home_of(use.data_set, policy), site, rules),
-        )
-        for use in request.declared.data
-    ]
-    if not judged:
-        judged = [(UNNAMED, Resolver.OWNER, judge(assumed_labels(request, policy), (), site, rules))]
-    return tuple(
-        _rejection(subject, resolver, verdict, cluster)
-        for subject, resolver, verdicts in judged
-        for verdict in verdicts
-        if verdict.answer is not Answer.ALLOW
+def legal_sources(name: str, request: Request, cluster: ClusterPolicy, policy: Policy, now: datetime) -> frozenset[str]:
+    """The replicas (stores and clusters, by name) from which the request may read a data set on a cluster."""
+    office = office_of(policy)
+    cargo = office.cargo(name, now)
+    asked = Plan((), request.hub_queue, request.key, office.tenants.get(request.hub_queue))
+    return frozenset(
+        source.name
+        for source in sources(policy, name, cluster.site)
+        if source is not None
+        and _ruled(office, replace(asked, hops=tuple(_way(cargo, cluster.site, source))), now).allowed
     )
 
 
-def _rejection(subject: str, resolver: Resolver, verdict: Verdict, cluster: ClusterPolicy | None) -> Rejection:
+def _made(name: str, inputs: list[Cargo]) -> Cargo:
+    """What a run makes carries every label of what it read. Without a label it stays where all of that may lie."""
+    found: dict[str, Inherited] = {}
+    for cargo in inputs:
+        for one in cargo.labels.inherited:
+            found.setdefault(one.label, Inherited(one.label, (name, *one.chain)))
+    homes = [set(cargo.home) for cargo in inputs if UNLABELLED in cargo.labels.names]
+    home = tuple(sorted(set.intersection(*homes))) if homes else ()
+    persons = [cargo.persons for cargo in inputs]
+    return Cargo(
+        name,
+        Labels(tuple(found[label] for label in sorted(found)), earliest(*(c.labels.changes for c in inputs))),
+        home,
+        None if None in persons else max((count for count in persons if count is not None), default=None),
+    )
+
+
+def _store(policy: Policy, to: Destination) -> Place:
+    known = policy.stores.get(StoreName(to.store))
+    return known.site if known is not None else replace(NO_PLACE, name=to.store, kind=Kind.STORE)
+
+
+def _logins(office: Office, cargo: list[Cargo], site: Place, tenant: Tenant | None) -> list[Hop]:
+    """People who open a notebook see the data from where they sit. From where, somebody must vouch for."""
+    countries: tuple[str | None, ...] = (None,)
+    if tenant is not None and tenant.login_countries:
+        countries = tenant.login_countries
+    return [
+        Hop(Flow.REMOTE_ACCESS, one, office.beside(site, "its people", Kind.PEOPLE, country, tenant), site)
+        for country in countries
+        for one in cargo
+    ]
+
+
+def _products(request: Request, cluster: ClusterPolicy, flavors: Iterable[FlavorName]) -> tuple[str, ...] | None:
+    """The GPUs that the pods would use; of a job whose flavors are not known yet, all that the cluster has."""
+    if not any(pod_set.per_pod.gpus() for pod_set in request.pod_sets):
+        return ()
+    named = tuple(dict.fromkeys(flavors))
+    known = [cluster.flavors.get(name) for name in named] if named else list(cluster.flavors.values())
+    if any(flavor is None for flavor in known):
+        return None
+    return tuple(sorted({str(f.product) for f in known if f is not None and f.product is not None}))
+
+
+# --- the answer --------------------------------------------------------------------------------------------------
+
+
+def legality(
+    request: Request,
+    cluster: ClusterPolicy | None,
+    policy: Policy,
+    now: datetime,
+    flavors: Iterable[FlavorName] = (),
+    expected_end: datetime | None = None,
+) -> Legality:
+    """What the law says of a request on a cluster. A cluster that is not in the blueprint has no facts at all."""
+    cluster = cluster or _UNKNOWN
+    office = office_of(policy)
+    must_cover = policy.residency.settings.must_cover_expected_runtime
+    plan = plan_of(request, cluster, policy, now, flavors, expected_end if must_cover else None)
+    ruling = _ruled(office, plan, now)
+    return Legality(_rejections(ruling), ruling.obligations, ruling.would, ruling.valid_until)
+
+
+def _ruled(office: Office, plan: Plan, now: datetime) -> Ruling:
+    return judge_plan(office.law, plan, now, office.memo.judge)
+
+
+def _rejections(ruling: Ruling) -> tuple[Rejection, ...]:
+    """One for each thing that stands in the way: the same clause on several flows of the same data is one thing."""
+    flows: dict[tuple[object, ...], list[Verdict]] = {}
+    for verdict in sorted(ruling.against, key=lambda v: (v.artefact in _MADE, v.artefact, v.label, _ORDER[v.flow])):
+        why = verdict.because
+        origin = verdict.chain[1] if verdict.artefact in _MADE and len(verdict.chain) > 1 else verdict.artefact
+        key = (origin, verdict.label, verdict.answer, why.code, why.rule, why.clause, why.seen, why.duty)
+        flows.setdefault(key, []).append(verdict)
+    return tuple(_rejection(found[0], tuple(dict.fromkeys(v.flow.value for v in found))) for found in flows.values())
+
+
+_ORDER = {flow: rank for rank, flow in enumerate(Flow)}
+
+
+def _rejection(verdict: Verdict, flows: tuple[str, ...]) -> Rejection:
+    why = verdict.because
     denied = verdict.answer is Answer.DENY
-    seen = () if verdict.country is None else (verdict.country,)
-    if verdict.gap is Gap.ATTESTATION and cluster is not None and cluster.site.attested is not None:
-        seen = (*seen, cluster.site.attested.until.isoformat())
+    owners = verdict.artefact in (UNNAMED, CHECKPOINTS, OUTPUTS)
+    legal = LegalDetail(
+        flows=flows,
+        code=why.code.value,
+        rule=why.rule,
+        clause=why.clause,
+        fact=why.fact,
+        gap=why.gap.value if why.gap is not None else "",
+        chain=verdict.chain,
+        destination=verdict.destination,
+        law=why.law,
+        rule_line=str(why.at),
+        duty=why.duty.value if why.duty is not None else "",
+    )
     detail = Detail(
-        subject=subject,
-        resource=verdict.gap.value if verdict.gap else None,
-        expected=verdict.allowed,
-        seen=seen,
+        subject=verdict.artefact,
+        resource=why.fact or None,
+        expected=why.expected,
+        seen=why.seen,
         holder=verdict.label or None,
-        line=verdict.line or None,
+        line=str(why.clause_at if why.clause_at.file else why.at) or None,
+        legal=legal,
     )
     reason = Reason.RESIDENCY if denied else Reason.RESIDENCY_INDETERMINATE
-    return Rejection(reason, resolver, detail)
+    return Rejection(reason, Resolver.OWNER if owners else Resolver.OPERATOR, detail)

@@ -13,7 +13,6 @@ from enum import StrEnum
 
 from dispatcher.core.ids import (
     ClusterName,
-    CountryCode,
     DataLabel,
     DataSetName,
     FlavorName,
@@ -23,11 +22,15 @@ from dispatcher.core.ids import (
     StoreName,
 )
 from dispatcher.core.resources import Resources
+from dispatcher.core.seal import UNSEALED, Seal
 from dispatcher.core.snapshot import Taint
 from dispatcher.core.workload import WorkloadClass
+from residency.bundle import NO_LAW, Bundle
+from residency.derivation import Made
+from residency.facts import Place
 
 UNLABELLED = DataLabel("unlabelled")
-"""The label of data that nobody has classified. Its rule is in every blueprint; "anywhere" is never the default."""
+"""The label of data that nobody has classified. Without a rule of its own such data stays where it lies."""
 
 
 class Purchase(StrEnum):
@@ -78,24 +81,6 @@ class FlavorPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Attestation:
-    by: str
-    until: date
-
-
-@dataclass(frozen=True, slots=True)
-class SiteFacts:
-    """What is attested about a site. None = not known, which denies wherever a rule asks for it."""
-
-    country: CountryCode | None
-    parent_country: CountryCode | None = None
-    support_access: tuple[CountryCode, ...] | None = None
-    key_custody: str | None = None
-    certifications: tuple[str, ...] = ()
-    attested: Attestation | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Credentials:
     """Where a worker's read-only kubeconfig lies: a Secret of the hub (namespace/name, key) or a file."""
 
@@ -107,10 +92,12 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPolicy:
+    """`site` is what is attested about the place; what is not known there denies wherever a rule asks for it."""
+
     name: ClusterName
     provider: str
     region: RegionName
-    site: SiteFacts
+    site: Place
     flavors: Mapping[FlavorName, FlavorPolicy]
     credentials: Credentials
     line: str = ""
@@ -145,7 +132,11 @@ class QueuePolicy:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A catalog entry. `size_bytes` None = unknown. Replicas are clusters or stores that hold all of it."""
+    """A catalog entry. `size_bytes` None = unknown. Replicas are clusters or stores that hold all of it.
+
+    `labels` are its own; what it inherits is `residency.derivation`'s to say, since a transformation may take labels
+    off for a while. `base`: a base image or public weights, which add nothing to what is made with them.
+    """
 
     name: DataSetName
     labels: tuple[DataLabel, ...]
@@ -153,23 +144,19 @@ class DataSet:
     replica_clusters: tuple[ClusterName, ...]
     replica_stores: tuple[StoreName, ...]
     derived_from: tuple[DataSetName, ...] = ()
+    made: Made | None = None
+    base: bool = False
+    persons: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
+    """A place that holds data sets, checkpoints or outputs; `site` is what is attested about it."""
+
     name: StoreName
     provider: str
     region: RegionName
-    country: CountryCode
-
-
-@dataclass(frozen=True, slots=True)
-class LabelRule:
-    """First simple residency rule: data with this label may be processed only in these countries (None: anywhere)."""
-
-    label: DataLabel
-    allowed_countries: tuple[CountryCode, ...] | None
-    line: str = ""
+    site: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +214,13 @@ class Policy:
     queues: Mapping[QueueName, QueuePolicy]
     data_sets: Mapping[DataSetName, DataSet]
     stores: Mapping[StoreName, Store]
-    labels: Mapping[DataLabel, LabelRule]
+    labels: Mapping[DataLabel, str]
+    """Declared data labels with the line of each; what they mean is in `residency`."""
     prices: PriceBook
     limits: Limits
     loaded_from: str = ""
     compiled_at: datetime | None = None
+    residency: Bundle = NO_LAW
+    """The law. Without rules nothing is permitted."""
+    seal: Seal = UNSEALED
+    """Who vouches for it, and since when."""

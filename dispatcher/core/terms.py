@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from dispatcher.core.context import Context
 from dispatcher.core.decision import Detail, Line, Reason, Rejection, Resolver, Term, TermKind
 from dispatcher.core.ids import FlavorName, RegionName
+from dispatcher.core.legality import legal_sources
 from dispatcher.core.policy import ClusterPolicy, ComputePrice, DataSet, EgressPrice, PriceUnit
 from dispatcher.core.prices import (
     compute_amount,
@@ -148,7 +149,7 @@ def cheapest_route(context: Context, use: DataUse) -> Route | Rejection:
         return _egress_unknown(use, context.site, ())
     if context.site.name in data_set.replica_clusters:
         return Route(data_set, use.reads, context.site.name, context.site.region, None)
-    found = [(where, region, _price(context, region)) for where, region in _replicas(context, data_set)]
+    found = [(where, region, _price(context, region)) for where, region in _legal_replicas(context, data_set)]
     routes = [
         Route(data_set, use.reads, where, region, known)
         for where, region, known in found
@@ -165,6 +166,16 @@ def _price(context: Context, region: RegionName) -> EgressPrice | Reason | None:
     if context.site is None:
         return Reason.EGRESS_UNKNOWN
     return egress_price(region, context.site.region, context.policy.prices, context.now)
+
+
+def _legal_replicas(context: Context, data_set: DataSet) -> list[tuple[str, RegionName]]:
+    """Law before price: the replicas from which reading here is legal. Where none is, the law rejects the candidate,
+    and all are priced so that its bill still shows what it would have been."""
+    known = _replicas(context, data_set)
+    if context.site is None or len(known) < 2:
+        return known
+    legal = legal_sources(data_set.name, context.request, context.site, context.policy, context.now)
+    return [replica for replica in known if replica[0] in legal] or known
 
 
 def _replicas(context: Context, data_set: DataSet) -> list[tuple[str, RegionName]]:

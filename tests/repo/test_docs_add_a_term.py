@@ -14,10 +14,9 @@ from dispatcher.core import decide as deciding
 from dispatcher.core import decision as records
 from dispatcher.core import filters, terms
 from dispatcher.core.decision import Decision, Outcome, Reason, TermKind
-from dispatcher.core.ids import CountryCode, RegionName, StoreName
-from dispatcher.core.policy import Store
+from dispatcher.core.ids import StoreName
 from dispatcher.core.workload import Destination, WorkloadClass
-from tests.core_builders import decided, egress, on, policy, request, site, worker
+from tests.core_builders import decided, egress, on, policy, request, site, store, worker
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "add-a-term.md").read_text(encoding="utf-8")
@@ -42,7 +41,7 @@ def example(marker: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return space
 
 
-STORES = [Store(StoreName("lake"), "p", RegionName("r-lake"), CountryCode("DE"))]
+STORES = [store("lake", "DE", region="r-lake")]
 
 
 def sent_home(*routes: Any) -> Decision:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import uvicorn
 from fastapi import FastAPI
 
-from dispatcher.core.ids import ClusterName, CountryCode, FlavorName, ProductName, QueueName, RegionName, WorkloadUid
+from dispatcher.core.ids import ClusterName, FlavorName, ProductName, QueueName, RegionName, WorkloadUid
 from dispatcher.core.policy import (
     ClassPolicy,
     ClusterPolicy,
@@ -22,7 +22,6 @@ from dispatcher.core.policy import (
     PriceBook,
     Purchase,
     QueuePolicy,
-    SiteFacts,
 )
 from dispatcher.core.ports import Nomination, Notice, Wake
 from dispatcher.core.resources import Resources
@@ -42,6 +41,7 @@ from dispatcher.core.workload import CheckState, HubWorkload, Owner, WorkloadCla
 from dispatcher.runtime import LoopHealth
 from dispatcher.state import BlueprintStatus, FleetState
 from dispatcher.web.fleet import LeaderFacts
+from residency.facts import Place
 from tests.unit.records import NOW
 
 CLUSTERS = ("cloud-eu", "cloud-us", "onprem-1")
@@ -207,7 +207,7 @@ def policy() -> Policy:
                 ClusterName(name),
                 "provider",
                 RegionName(region),
-                SiteFacts(CountryCode(country)),
+                Place(name, country=country),
                 {flavor.name: flavor},
                 Credentials(),
             )

@@ -92,14 +92,14 @@ queues:
 """
 
 DATA = """\
-country_sets:
-  eu: [DE, FI, FR]
+# What a label may do is written in residency/.
+#
 labels:
-  public: {anywhere: true}
-  personal: {countries: ["@eu"]}
-  unlabelled: {countries: [DE]}
+  public: {}
+  personal: {}
+  unlabelled: {}
 stores:
-  lake: {provider: onprem, region: de-home}
+  lake: {provider: onprem, region: de-home, site: {attested: {by: security, until: 2027-06-30}}}
 data_sets:
   roads:
     labels: [public]
@@ -130,13 +130,45 @@ egress:
   - {from_region: fi-north, to_region: de-home, usd_per_gb: 0.02, source: rate, dated: 2026-11-02}
 """  # noqa: E501
 
-SMALL: dict[str, str] = {"fleet.yaml": FLEET, "queues.yaml": QUEUES, "data.yaml": DATA, "prices.yaml": PRICES}
+RULES = """\
+rules:
+  public:
+    labels: [public]
+    flows: [process, replicate, cache, checkpoint, output, logs, remote_access]
+    effect: permit
+  personal:
+    labels: [personal]
+    flows: [process, replicate, cache]
+    effect: permit
+    when: {destination.country: {in: "@eu"}}
+  unlabelled:
+    labels: [unlabelled]
+    flows: [process, replicate, cache]
+    effect: permit
+    when: {destination.country: {in: [DE]}}
+  not-of-places:
+    labels: [personal, unlabelled]
+    flows: [checkpoint, output, logs, remote_access]
+    effect: permit
+sets:
+  eu: {members: [DE, FI, FR], source: for tests}
+"""
+
+R = "residency/rules.yaml"
+SMALL: dict[str, str] = {
+    "fleet.yaml": FLEET,
+    "queues.yaml": QUEUES,
+    "data.yaml": DATA,
+    "prices.yaml": PRICES,
+    R: RULES,
+}
 
 
 def write(folder: Path, files: dict[str, str | bytes]) -> Path:
     """Put files into a folder, made when it is not there."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
     return folder
 

@@ -8,15 +8,14 @@ import pytest
 
 from dispatcher.core.declaration import PREFIX, parse_declaration
 from dispatcher.core.explain import problem_text
-from dispatcher.core.ids import CountryCode, RegionName, StoreName
+from dispatcher.core.ids import StoreName
 from dispatcher.core.literals import LiteralError, parse_count, parse_duration, parse_instant, parse_usd
-from dispatcher.core.policy import Store
 from dispatcher.core.workload import Declaration, Destination, WorkloadClass
-from tests.core_builders import data, policy, uses
+from tests.core_builders import data, policy, store, uses
 
 POLICY = policy(
     data_sets=[data("radar-2026"), data("lidar-raw")],
-    stores=[Store(StoreName("eu-store"), "p", RegionName("r"), CountryCode("DE"))],
+    stores=[store("eu-store", "DE", region="r")],
 )
 
 

@@ -1,4 +1,4 @@
-"""The first simple residency rule, from the catalog to the verdict."""
+"""Labels with their countries, from the catalog to the verdict: the simplest law there is."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from datetime import timedelta
 import pytest
 
 from dispatcher.core.decision import Reason, Resolver
-from dispatcher.core.ids import CountryCode, RegionName, StoreName
-from dispatcher.core.policy import DataSet, LabelRule, Policy, Store
-from residency.law import Answer, Gap, Rule, Site, judge
+from dispatcher.core.policy import DataSet, Policy
 from tests.core_builders import (
     TODAY,
+    LabelRule,
     data,
     decided,
     detail_of,
@@ -22,6 +21,7 @@ from tests.core_builders import (
     request,
     rule,
     site,
+    store,
     uses,
     worker,
 )
@@ -32,7 +32,7 @@ ROUTES = [
     egress("r-store", "r-onprem", 0),
     egress("r-store", "r-cloud", 0),
 ]
-STORES = [Store(StoreName("fi-store"), "p", RegionName("r-store"), CountryCode("FI"))]
+STORES = [store("fi-store", "FI")]
 
 
 def rules(data_sets: list[DataSet], labels: list[LabelRule], **sites: object) -> Policy:
@@ -64,7 +64,7 @@ CAMERA = rule("camera-eu", "DE", "FR")
             [data("d", labels=["public"], clusters=["onprem"])], [rule("public", anywhere=True)], [], [], id="anywhere"
         ),
         pytest.param(
-            [data("d", labels=["odd"], clusters=["onprem"])], [CAMERA], I, I, id="a label without a rule goes nowhere"
+            [data("d", labels=["odd"], clusters=["onprem"])], [CAMERA], D, D, id="a label without a rule goes nowhere"
         ),
         pytest.param(
             [data("d", labels=[], clusters=["onprem"])],
@@ -162,7 +162,7 @@ def test_every_data_set_and_label_that_denies_is_told_with_its_line() -> None:
     known = rules(sets, [rule("x", "FI"), rule("y", "FI")])
     decision = decided(request(data=uses("a", "b")), worker(), rules=known)
     told = [(r.detail.subject, r.detail.holder, r.detail.line) for r in on(decision, "onprem").rejections]
-    assert told == [("a", "x", "data.yaml:1:5"), ("a", "y", "data.yaml:1:5"), ("b", "x", "data.yaml:1:5")]
+    assert told == [(name, label, "residency/rules.yaml:1:5") for name, label in (("a", "x"), ("a", "y"), ("b", "x"))]
     detail = detail_of(decision, "onprem", Reason.RESIDENCY)
     assert (detail.expected, detail.seen) == (("FI",), ("DE",))
     assert on(decision, "onprem").rejections[0].resolver is Resolver.OPERATOR
@@ -171,24 +171,3 @@ def test_every_data_set_and_label_that_denies_is_told_with_its_line() -> None:
 def test_no_fact_no_go_even_where_it_costs_least() -> None:
     sets = [data("d", labels=["fi-only"], clusters=["onprem"])]
     assert decided(request(data=uses("d")), worker(), worker("cloud"), rules=rules(sets, FI)).chosen == "cloud"
-
-
-# --- the leaf alone ----------------------------------------------------------------------------------------------
-
-HERE = Site("DE", attested=True)
-
-
-def test_the_law_names_the_fact_that_is_missing() -> None:
-    rule_ = {"l": Rule("l", ("DE",))}
-    gaps = [
-        judge(("l",), (), Site(None, attested=True), rule_)[0].gap,
-        judge(("l",), (), Site("DE", attested=False), rule_)[0].gap,
-        judge(("m",), (), HERE, rule_)[0].gap,
-        judge((), (), HERE, rule_)[0].gap,
-    ]
-    assert gaps == [Gap.COUNTRY, Gap.ATTESTATION, Gap.RULE, Gap.ORIGIN]
-
-
-def test_the_law_answers_once_per_label_in_order() -> None:
-    verdicts = judge(("b", "a", "b"), (), HERE, {"a": Rule("a", None), "b": Rule("b", ("FR",))})
-    assert [(v.label, v.answer) for v in verdicts] == [("a", Answer.ALLOW), ("b", Answer.DENY)]

@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from dispatcher.core.decision import Basis, Reason, Term, TermKind
-from dispatcher.core.ids import CountryCode, RegionName, StoreName
-from dispatcher.core.policy import Limits, Policy, PriceUnit, Purchase, Store
+from dispatcher.core.policy import Limits, Policy, PriceUnit, Purchase
 from dispatcher.core.prices import div_half_up, transfer_time_s
 from dispatcher.core.resources import Resources
 from dispatcher.core.terms import TERMS
@@ -34,6 +33,7 @@ from tests.core_builders import (
     request,
     res,
     site,
+    store,
     uses,
     worker,
 )
@@ -164,9 +164,9 @@ def routed(
         data_sets=[data("d", size, clusters=clusters, stores=stores)],
         egress_prices=routes,  # type: ignore[arg-type]
         stores=[
-            Store(StoreName("near"), "p", RegionName("r-onprem"), CountryCode("DE")),
-            Store(StoreName("far"), "p", RegionName("r-far"), CountryCode("DE")),
-            Store(StoreName("farther"), "p", RegionName("r-farther"), CountryCode("DE")),
+            store("near", "DE", region="r-onprem"),
+            store("far", "DE", region="r-far"),
+            store("farther", "DE", region="r-farther"),
         ],
     )
     decision = decided(request(data=uses(("d", reads))), worker(), rules=rules)
