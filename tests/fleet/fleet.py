@@ -156,6 +156,19 @@ class LocalFleet:
         self._supervisor.restart(process)
         wait_until(lambda: answers(health, "readyz"), timeout_seconds, f"{process} to be ready again")
 
+    def restart_apiserver(self, name: str, timeout_seconds: float = 60.0) -> None:
+        """Kill the apiserver of the hub or of a worker and start it again at once; returns when it serves."""
+        process = f"{name}-apiserver"
+        self._supervisor.signal(process, signal.SIGKILL)
+        self._supervisor.restart(process)
+        endpoint = self.hub if name == HUB_NAME else self.workers[name]
+        with endpoint.api() as api:
+            wait_until(api.is_ready, timeout_seconds, f"the apiserver of {name}")
+
+    def end_process(self, process_name: str) -> None:
+        """End one process of the fleet for good, such as "hub-kueue"."""
+        self._supervisor.signal(process_name, signal.SIGKILL)
+
     def _apiserver_of(self, worker: str) -> str:
         if worker not in self.workers:
             raise FleetError(f"no worker {worker!r}, there are {sorted(self.workers)}")
