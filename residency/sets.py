@@ -7,7 +7,7 @@ inside another; a ring of sets is an error of the bundle (`soundness.py`), and h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
 
@@ -30,7 +30,7 @@ class Member:
     since: datetime | None = None
     until: datetime | None = None
     source: str = ""
-    at: At = NOWHERE
+    at: At = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Set:
     source: str
     verify_by: date | None = None
     until: datetime | None = None
-    at: At = NOWHERE
+    at: At = field(default=NOWHERE, compare=False)
 
 
 Span = tuple[datetime | None, datetime | None]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.blueprint_files import SMALL, edited, load, texts
+from tests.unit.blueprint_files import SMALL, R, edited, load, texts
 
 F, Q, D, P = "fleet.yaml", "queues.yaml", "data.yaml", "prices.yaml"
 HOME_NODES = "nodes: {count: 2, capacity: {cpu: 64, memory: 256Gi}}"
 CLOUD_NODES = "nodes: {count: 4, capacity: {cpu: 192, memory: 2Ti, nvidia.com/gpu: 8}}"
-NO_SECRET = "exactly one of 'secret' and 'file' is needed; write secret: kueue-system/NAME-kubeconfig"
+NO_SECRET = "exactly one of 'secret' and 'file' is needed; write secret: entrepot-system/NAME-entrepot"
 
 
 def test_the_small_blueprint_has_nothing_wrong_with_it(tmp_path: Path) -> None:
@@ -82,9 +82,9 @@ CASES = [
         id="a data set made from itself",
     ),
     pytest.param(
-        (D, '"@eu"', '"@uu"'),
-        "data.yaml:5:26: error: '@uu': not one of the country_sets; known: eu",
-        id="a label that names an unknown set of countries",
+        (R, '"@eu"', '"@uu"'),
+        "residency/rules.yaml:10:12: error: 'uu': not one of the sets of residency/; known: eu",
+        id="a rule that names an unknown set of countries",
     ),
     pytest.param(
         (P, "  - provider: northgrid", "  - provider: CSVProvidr"),
@@ -138,14 +138,14 @@ CASES = [
         id="UK is no country code",
     ),
     pytest.param(
-        (D, '"@eu"', "EU"),
-        "data.yaml:5:26: error: 'EU': a group of countries, not a country; "
-        "name a set of data.yaml's country_sets, such as '@eu'",
+        (R, '"@eu"', "EU"),
+        "residency/rules.yaml:10:38: error: 'EU': a group of countries, not a country; "
+        "name a set of residency/, such as '@eu27'",
         id="EU is no country",
     ),
     pytest.param(
-        (D, '"@eu"', "de"),
-        "data.yaml:5:26: error: 'de': a country code in lower case; did you mean 'DE'?",
+        (R, '"@eu"', "de"),
+        "residency/rules.yaml:10:38: error: 'de': a country code in lower case; did you mean 'DE'?",
         id="a country code in lower case",
     ),
     pytest.param(
@@ -237,9 +237,9 @@ CASES = [
         id="an unknown time zone",
     ),
     pytest.param(
-        (D, "public: {anywhere: true}", "public: {anywhere: yes}"),
-        "data.yaml:4:22: error: 'yes': not a yes or no that this file knows; write true or false",
-        id="YAML's other spellings of true",
+        (R, "flows: [process, replicate, cache, checkpoint", "mode: shadow\n    description: ''\n    flows: [process"),
+        "residency/rules.yaml:5:18: error: an empty text; write something that a reader can check",
+        id="a description that says nothing",
     ),
     pytest.param(
         (F, "        purchase: on-demand\n", "        purchase: ondemand\n"),
@@ -310,16 +310,10 @@ CASES = [
         id="a share that lends more than it is",
     ),
     pytest.param(
-        (D, "  unlabelled: {countries: [DE]}\n", ""),
-        "data.yaml:1:1: error: no label 'unlabelled': data that nobody has classified would have no rule; "
-        "add unlabelled with the countries of your home, such as countries: [DE]",
-        id="FR-POL-01: no rule for data that nobody classified",
-    ),
-    pytest.param(
-        (D, "public: {anywhere: true}", "public: {}"),
-        "data.yaml:4:3: error: 'public': exactly one of 'countries' and 'anywhere: true' is needed; "
-        "such as countries: [DE]",
-        id="FR-POL-01: a label that says nothing is not 'anywhere'",
+        (R, "    labels: [public]\n", '    labels: ["*"]\n'),
+        "residency/rules.yaml:2:3: error: 'public': a permit for every label; "
+        "name the labels; '*' is for forbid and require",
+        id="FR-POL-01: no permit for whatever there is",
     ),
     # things that are there twice
     pytest.param(
@@ -368,8 +362,8 @@ NESTED = {
         "fleet.yaml:30:7: error: 'acton': unknown key",
     ),
     "within braces of a rule": (
-        ("data.yaml", "public: {anywhere: true}", "public: {anywhere: true, acton: deny}"),
-        "data.yaml:4:28: error: 'acton': unknown key",
+        ("data.yaml", "public: {}", "public: {description: roads, acton: deny}"),
+        "data.yaml:4:32: error: 'acton': unknown key",
     ),
     "a key of the level above": (
         ("queues.yaml", "budget: {period: month", "budget: {value: 7, period: month"),
@@ -439,14 +433,15 @@ def test_what_is_left_out_for_its_shape_is_not_called_unknown(tmp_path: Path) ->
     files = {
         F: SMALL[F].replace("  fi-north: {country: FI}", "  fi-north: {country: XX}").replace("count: 4", "count: -4"),
         Q: SMALL[Q].replace("value: 5000", "value: high"),
-        D: SMALL[D].replace("eu: [DE, FI, FR]", "eu: [DE, FI, F]").replace("lake: {", "lake: {zone: 1, "),
+        R: SMALL[R].replace("members: [DE, FI, FR]", "members: [DE, FI, F]"),
+        D: SMALL[D].replace("lake: {", "lake: {zone: 1, "),
         P: SMALL[P].replace("usd_per_hour: 0.012", "usd_per_hour: cheap"),
     }
     assert [found.partition(" error: ")[2].partition(":")[0] for found in texts(load(tmp_path, files))] == [
-        "'F'",
         "'zone'",
         "'XX'",
         "'-4'",
         "'cheap'",
         "'high'",
+        "'F'",
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.config import load_blueprint
-from tests.unit.blueprint_files import NOW, SMALL, edited, load, texts, write
+from tests.unit.blueprint_files import NOW, SMALL, R, edited, load, texts, write
 
 F, Q, D, P = "fleet.yaml", "queues.yaml", "data.yaml", "prices.yaml"
 ANY = """\
@@ -98,16 +98,15 @@ CASES = [
         id="a data set that lies nowhere",
     ),
     pytest.param(
-        (D, "eu: [DE, FI, FR]", "eu: [FI, FR]"),
-        "data.yaml:17:5: warning: 'crops': lies in lake (DE), outside the countries of 'personal'; "
+        (R, "members: [DE, FI, FR]", "members: [FI, FR]"),
+        "data.yaml:17:5: warning: 'crops': lies in lake (DE), where the rules of 'personal' do not let it lie; "
         "move it, or correct the label",
         id="data that lies where its label does not allow it",
     ),
     pytest.param(
-        (D, "unlabelled: {countries: [DE]}", "unlabelled: {countries: [NO]}"),
-        "data.yaml:6:3: warning: 'unlabelled': allows no country in which a cluster stands: such data can run nowhere; "
-        "check the countries",
-        id="a label that no cluster satisfies",
+        (D, "  unlabelled: {}\n", "  secret: {}\n"),
+        "data.yaml:6:3: warning: 'secret': no rule permits it anything: such data goes nowhere; write a permit",
+        id="a label that no rule permits anything",
     ),
 ]
 
@@ -126,7 +125,7 @@ def test_data_without_a_label_is_pointed_out_wherever_it_is_used(tmp_path: Path)
     result = load(tmp_path, edited(D, "    labels: [public]\n", ""))
     assert [(w.line, w.value, w.rule) for w in result.warnings] == [
         (10, "'roads'", "carries no label: the rule of 'unlabelled' holds"),
-        (12, "'roads'", "lies in cloud (FI), outside the countries of 'unlabelled'"),
+        (12, "'roads'", "lies in cloud (FI), where the rules of 'unlabelled' do not let it lie"),
         (13, "'crops'", "is made from data without a label: the rule of 'unlabelled' holds"),
     ]
 
@@ -135,4 +134,9 @@ def test_the_same_files_are_judged_by_the_day_they_are_read(tmp_path: Path) -> N
     folder = write(tmp_path, dict(SMALL))
     later = datetime(2028, 1, 1, tzinfo=NOW.tzinfo)
     rules = sorted({warning.rule for warning in load_blueprint(folder, later).warnings})
-    assert rules == ["older than max_age_days (400): not used", "the site facts are no longer attested"]
+    assert rules == [
+        "lies in lake (DE), where facts that the rules of 'personal' ask for are not known",
+        "no cluster satisfies its rules: such data can run nowhere",
+        "older than max_age_days (400): not used",
+        "the site facts are no longer attested",
+    ]

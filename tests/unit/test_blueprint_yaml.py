@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dispatcher.config.files import Content
 from dispatcher.config.loader import load_content
 from dispatcher.config.strictyaml import MAX_BYTES, parse, plain
-from tests.unit.blueprint_files import NOW, SMALL, edited, load, texts
+from tests.unit.blueprint_files import NOW, SMALL, R, edited, load, texts
 
 
 def read(text: str | bytes) -> object:
@@ -49,10 +49,11 @@ def test_a_scalar_stays_the_text_that_was_written(word: str) -> None:
 
 def test_fr_cfg_03_norway_is_a_country_unquoted_and_quoted(tmp_path: Path) -> None:
     assert read("allow: [NO, SE]\n") == {"allow": ["NO", "SE"]}
-    result = load(tmp_path, edited("data.yaml", 'countries: ["@eu"]', "countries: [NO, 'NO', SE, FI, DE]"))
+    result = load(tmp_path, edited(R, 'in: "@eu"', "in: [NO, 'NO', SE, FI, DE]"))
     assert texts(result) == []
     assert result.policy is not None
-    assert result.policy.labels["personal"].allowed_countries == ("DE", "FI", "NO", "SE")
+    rule = next(rule for rule in result.policy.residency.rules if rule.id == "personal")
+    assert rule.when[0].clauses[0].values == ("DE", "FI", "NO", "SE")
 
 
 def test_norway_as_a_key_is_text(tmp_path: Path) -> None:

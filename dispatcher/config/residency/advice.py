@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from dispatcher.config.blueprint import DATA, FLEET, Draft
 from dispatcher.core.legality import Office, office_of
@@ -50,7 +50,8 @@ def _old_facts(draft: Draft, policy: Policy, now: datetime) -> None:
         ends = attested.ends() if attested is not None else None
         if ends is not None and ends <= now:
             said = ("the site facts are no longer attested", "have them attested anew")
-            draft.warn(FLEET, ("clusters", name, "site", "attested"), ends.date(), said)
+            last = (ends - timedelta(microseconds=1)).date()
+            draft.warn(FLEET, ("clusters", name, "site", "attested", "until"), last, said)
 
 
 def _at_rest(draft: Draft, office: Office, data_set: DataSet, labels: Iterable[str], now: datetime) -> None:
