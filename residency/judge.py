@@ -227,7 +227,8 @@ def _default(bench: _Bench, label: str) -> None:
 def _because(code: Code, rule: Rule, outcome: Outcome) -> Because:
     """The rule with the first clause that decides: the one that fails, is unknown, or (of a forbid) holds."""
     unknown = outcome.truth is Truth.UNKNOWN
-    finding = next(iter(outcome.deciding or outcome.all), None)
+    held = tuple(finding for finding in outcome.all if finding.truth is Truth.TRUE)
+    finding = next(iter(outcome.deciding or held or outcome.all), None)
     if finding is None:
         return Because(code, rule.id, law=rule.law, at=rule.at)
     return Because(
