@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from connectors.kubernetes.decode import CopyRecord
 from connectors.kubernetes.decode_queues import taint
 from connectors.kubernetes.fields import (
+    SHARED,
     Raw,
     child,
     children,
@@ -75,7 +77,13 @@ def pod_use(raw: Raw) -> PodUse | None:
     if not on_node or text(child(raw, "status"), "phase") in ENDED_PHASES:
         return None
     meta = child(raw, "metadata")
-    return PodUse(on_node, pod_requests(spec), _jobs(meta), yields=_yields(spec, meta))
+    return _use(on_node, pod_requests(spec), _jobs(meta), _yields(spec, meta))
+
+
+@lru_cache(maxsize=SHARED)
+def _use(node: str, requests: Resources, jobs: tuple[JobKey, ...], yields: bool) -> PodUse:
+    """The pods of one job on one node are one value: a node of eight GPUs often has eight such."""
+    return PodUse(node, requests, jobs, yields)
 
 
 def _yields(spec: Raw, meta: Raw) -> bool:
@@ -85,14 +93,17 @@ def _yields(spec: Raw, meta: Raw) -> bool:
 
 
 def _jobs(meta: Raw) -> tuple[JobKey, ...]:
-    labels, where = child(meta, "labels"), shared(meta, "namespace")
-    named = (
-        ("JobSet", text(labels, JOBSET_NAME_LABEL)),
-        ("Job", text(labels, JOB_NAME_LABEL)),
-        ("Workload", text(child(meta, "annotations"), WORKLOAD_ANNOTATION)),
-    )
-    owners = (("uid", "", sys.intern(text(o, "uid"))) for o in children(meta, "ownerReferences"))
-    return (*((kind, where, sys.intern(name)) for kind, name in named if name), *owners)
+    labels, annotations = child(meta, "labels"), child(meta, "annotations")
+    owners = tuple(text(o, "uid") for o in children(meta, "ownerReferences"))
+    job, job_set = text(labels, JOB_NAME_LABEL), text(labels, JOBSET_NAME_LABEL)
+    return _job_keys(shared(meta, "namespace"), job_set, job, text(annotations, WORKLOAD_ANNOTATION), owners)
+
+
+@lru_cache(maxsize=SHARED)
+def _job_keys(where: str, job_set: str, job: str, workload: str, owners: tuple[str, ...]) -> tuple[JobKey, ...]:
+    named = (("JobSet", job_set), ("Job", job), ("Workload", workload))
+    keys = tuple((kind, where, sys.intern(name)) for kind, name in named if name)
+    return (*keys, *(("uid", "", sys.intern(uid)) for uid in owners))
 
 
 def with_pods(nodes: Iterable[NodeView], pods: Iterable[PodUse]) -> tuple[NodeView, ...]:
@@ -107,11 +118,19 @@ def with_pods(nodes: Iterable[NodeView], pods: Iterable[PodUse]) -> tuple[NodeVi
                 taken[name] = taken.get(name, 0) + value
     ordered = sorted(nodes, key=lambda n: n.name)
     return tuple(
-        replace(n, requested=Resources.of(asked[n.name]), yielding=Resources.of(yielding.get(n.name, {})))
-        if n.name in asked
-        else n
+        replace(n, requested=_sum(asked[n.name]), yielding=_sum(yielding.get(n.name, {}))) if n.name in asked else n
         for n in ordered
     )
+
+
+def _sum(amounts: Mapping[str, int]) -> Resources:
+    return _shared_sum(tuple(sorted(amounts.items())))
+
+
+@lru_cache(maxsize=SHARED)
+def _shared_sum(items: tuple[tuple[str, int], ...]) -> Resources:
+    """Equal loads are one object: most nodes of a busy fleet are full in the same way."""
+    return Resources(items)
 
 
 def with_bound_pods(records: Iterable[CopyRecord], pods: Iterable[PodUse]) -> dict[tuple[str, str], WorkerCopy]:

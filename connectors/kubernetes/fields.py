@@ -19,6 +19,9 @@ Raw = Mapping[str, Any]
 """One JSON object as decoded by `json.loads`. It never leaves this package."""
 
 KEY_PREFIX = "entrepot.dev/"
+SHARED = 4096
+"""How many recent values are remembered to be shared. What repeats over thousands of objects is always recent; what is
+one object's own passes through."""
 
 
 def child(raw: Raw, *path: str) -> Raw:
@@ -68,10 +71,13 @@ def instant(value: object) -> datetime | None:
 
 
 def pairs(raw: Raw) -> tuple[tuple[str, str], ...]:
-    """A string map (labels) as sorted pairs, keys and values interned."""
-    return tuple(
-        sorted((sys.intern(k), sys.intern(v)) for k, v in raw.items() if isinstance(k, str) and isinstance(v, str))
-    )
+    """A string map (labels) as sorted pairs. Equal pairs are one object: all nodes carry the same forty labels."""
+    return tuple(sorted(_pair(k, v) for k, v in raw.items() if isinstance(k, str) and isinstance(v, str)))
+
+
+@lru_cache(maxsize=SHARED)
+def _pair(key: str, value: str) -> tuple[str, str]:
+    return sys.intern(key), sys.intern(value)
 
 
 def own_keys(*metadata: Raw) -> tuple[tuple[str, str], ...]:

@@ -64,7 +64,8 @@ class WatchSettings:
     """How often to look whether an absent kind has come."""
     first_pause_s: float = 0.5
     longest_pause_s: float = 30.0
-    page_objects: int = 250
+    page_objects: int = 100
+    """Objects are up to some 20 KB: a page is decoded at once, and nothing else runs meanwhile."""
     line_bytes: int = LINE_LIMIT
 
 
@@ -181,15 +182,20 @@ class Informer(Generic[T]):
             params = {"limit": str(around.settings.page_objects), **self._selector()}
             if token:
                 params["continue"] = token
-            page = await around.client.page(self.kind.path, params, accept)
-            for raw in children(page, "items"):
-                meta = child(raw, "metadata")
-                listed[_key(meta)] = (version_number(text(meta, "resourceVersion")), self._decoded(raw))
-            token = text(child(page, "metadata"), "continue")
+            token, version = self._read_page(await around.client.page(self.kind.path, params, accept), listed)
             if not token:
                 break
-        self._adopt_list(listed, text(child(page, "metadata"), "resourceVersion"))
+        self._adopt_list(listed, version)
         self._heard()
+
+    def _read_page(self, page: Raw, listed: dict[Key, tuple[int | None, T | None]]) -> tuple[str, str]:
+        """Project a page and let go of it: many kinds of many clusters wait for their next page at the same time, and
+        a page as decoded takes ten times what is kept of it. Returns its continue token and its version."""
+        for raw in children(page, "items"):
+            meta = child(raw, "metadata")
+            listed[_key(meta)] = (version_number(text(meta, "resourceVersion")), self._decoded(raw))
+        meta = child(page, "metadata")
+        return text(meta, "continue"), text(meta, "resourceVersion")
 
     def _adopt_list(self, listed: dict[Key, tuple[int | None, T | None]], version: str) -> None:
         """A list older than what was seen is not believed twice; the third time the server's store was put back."""

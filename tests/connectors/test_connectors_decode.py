@@ -563,6 +563,20 @@ def test_a_projected_workload_costs_about_a_kilobyte_and_a_small_part_of_its_jso
     assert per_object * 15 < per_dict, f"{per_object} bytes of {per_dict}"
 
 
+def test_pods_and_nodes_share_what_they_have_in_common() -> None:
+    """Eight pods of one job on a node are one value, and forty labels of a fleet are kept once."""
+    keys = {decode_nodes.JOB_NAME_LABEL: "train", decode_nodes.JOBSET_NAME_LABEL: "set"}
+    uses = [decode_nodes.pod_use(json.loads(json.dumps(pod(f"p{n}", f"n{n // 8}", labels=keys)))) for n in range(800)]
+    assert len({id(use) for use in uses}) == 100
+    assert footprint(uses) // 800 <= 60
+    labels = {f"feature.node.kubernetes.io/cpu-{n}": "true" for n in range(40)}
+    raws = [
+        json.dumps(node(f"n{n}", meta={"labels": {**labels, "kubernetes.io/hostname": f"n{n}"}})) for n in range(300)
+    ]
+    nodes = [decode_nodes.node(json.loads(raw)) for raw in raws]
+    assert footprint(nodes) // 300 <= 800
+
+
 def numbered(n: int) -> Raw:
     raw = workload(f"job-train-{n}")
     raw["metadata"]["ownerReferences"][0] |= {"name": f"train-{n}", "uid": f"uid-train-{n}"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import weakref
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -121,6 +122,31 @@ async def test_it_lists_by_pages_then_follows_every_change(api: ApiServer) -> No
         api.delete(PATH, "w0", "team-a")
         api.put(PATH, thing("w9"))
         await eventually(lambda: b.names() == ["w1:2", "w2:1", "w3:1", "w4:1", "w9:1"])
+
+
+async def test_a_page_is_gone_before_the_next_is_waited_for(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of informers list at once: a page that each holds while it waits would be the daemon's memory."""
+
+    class Page(dict[str, object]):
+        """A dict that can be watched going."""
+
+    pages: list[weakref.ref[Page]] = []
+    held: list[int] = []
+    fetch = ApiClient.page
+
+    async def page(self: ApiClient, path: str, params: Mapping[str, str], accept: str) -> Raw:
+        held.append(sum(ref() is not None for ref in pages))
+        found = Page(await fetch(self, path, params, accept))
+        pages.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(ApiClient, "page", page)
+    for number in range(5):
+        api.put(PATH, thing(f"w{number}"))
+    async with bed(api, WatchSettings(page_objects=2)) as b:
+        await b.watched()
+        assert len(b.names()) == 5
+    assert held == [0, 0, 0]
 
 
 async def test_the_watch_asks_for_bookmarks_from_the_list_on_with_a_server_side_timeout(api: ApiServer) -> None:
