@@ -286,7 +286,7 @@ def _verdict(law: Law, bench: _Bench, label: str, duties: tuple[Obligation, ...]
         exceptions=tuple(sorted(bench.lifted)),
         obligations=duties if answer is Answer.ALLOW else (),
         would=tuple(bench.would),
-        on_change=min((change for _, _, change in against), key=_harshness, default=AS_USUAL),
+        on_change=_what_becomes(change for _, _, change in against),
         valid_until=earliest(*bench.ends),
     )
 
@@ -295,6 +295,11 @@ def _in_order(against: Iterable[tuple[Answer, Because, OnChange]]) -> list[tuple
     """What certainly denies before what may; then by code. Within a code they come in the order they were heard, which
     is that of the ids, and for permits that of how near they came."""
     return sorted(against, key=lambda one: (one[0] is not Answer.DENY, _RANK[one[1].code]))
+
+
+def _what_becomes(changes: Iterable[OnChange]) -> OnChange:
+    """The harshest of what the rules against it say, those apart that say nothing of their own."""
+    return min((change for change in changes if change != AS_USUAL), key=_harshness, default=AS_USUAL)
 
 
 def _harshness(change: OnChange) -> tuple[int, int, str]:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from dispatcher.core.decide import decide, hold_of
 from dispatcher.core.decision import Decision, Fit, Reason
-from dispatcher.core.ids import CountryCode, DataLabel
-from dispatcher.core.index import ViewIndex
+from dispatcher.core.ids import DataLabel
+from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.nodes import Demand, node_table, pack, pod_group
-from dispatcher.core.policy import LabelRule, Policy, PriceUnit
+from dispatcher.core.policy import Policy, PriceUnit
 from dispatcher.core.snapshot import Hold, Snapshot, WorkerView
 from dispatcher.core.workload import PodSet, Request
 from tests.core_builders import (
@@ -20,11 +20,13 @@ from tests.core_builders import (
     GPU,
     NOW,
     USD,
+    LabelRule,
     compute,
     copy,
     data,
     egress,
     hold,
+    law,
     node,
     pods,
     policy,
@@ -161,11 +163,17 @@ def test_a_winner_that_gets_cheaper_stays_the_winner(world: World, percent: int)
 @few
 @given(worlds(), st.sampled_from("ab"), st.sampled_from(COUNTRIES))
 def test_a_stricter_rule_never_admits_more(world: World, label: str, country: str) -> None:
-    old = world.policy.labels[DataLabel(label)]
-    kept = tuple(c for c in (COUNTRIES if old.allowed_countries is None else old.allowed_countries) if c != country)
-    stricter = replace(old, allowed_countries=tuple(CountryCode(c) for c in kept))
-    changed = replace(world.policy, labels={**world.policy.labels, DataLabel(label): stricter})
+    old = law_of(world, label)
+    kept = tuple(c for c in (COUNTRIES if old.countries is None else old.countries) if c != country)
+    others = [law_of(world, other) for other in ("a", "b", "unlabelled") if other != label]
+    changed = replace(world.policy, residency=law([LabelRule(old.label, kept), *others]))
     assert eligible(replace(world, policy=changed).decide()) <= eligible(world.decide())
+
+
+def law_of(world: World, label: str) -> LabelRule:
+    """The countries of a label, read back from its rule."""
+    found = next(one for one in world.policy.residency.rules if one.id == f"only-{label}")
+    return LabelRule(DataLabel(label), found.when[0].clauses[0].values if found.when else None)
 
 
 @few
@@ -179,7 +187,7 @@ def test_a_site_fact_that_is_lost_never_admits_more(world: World, name: str) -> 
     labelled = world.policy.data_sets["d"].labels  # type: ignore[index]
     if labelled:
         assert eligible(after) <= eligible(world.decide())
-    assert name not in eligible(after) or all(world.policy.labels[x].allowed_countries is None for x in labelled)
+    assert name not in eligible(after) or all(law_of(world, x).countries is None for x in labelled)
 
 
 @few
@@ -233,10 +241,10 @@ def test_a_promise_never_adds_room(world: World, name: str, gpu: int, count: int
 def test_gangs_decided_in_one_second_never_share_a_gpu(world: World, wanted: list[Request]) -> None:
     """Whatever the order: promises on a cluster never exceed what its queue and its nodes have free."""
     holds: list[Hold] = []
-    views = ViewIndex()
+    memo = CandidateMemo()
     for number, gang in enumerate(wanted):
         named = replace(gang, uid=f"uid-{number}", name=f"g{number}", priority=0)  # type: ignore[arg-type]
-        decision = decide(named, Snapshot(world.snapshot.clusters, tuple(holds)), world.policy, NOW, views)
+        decision = decide(named, Snapshot(world.snapshot.clusters, tuple(holds)), world.policy, NOW, memo)
         made = hold_of(decision, named, world.policy, NOW)
         holds += [made] if made is not None else []
     for cluster in world.snapshot.clusters:
@@ -264,6 +272,6 @@ def test_a_gang_of_one_shape_fits_exactly_when_there_is_room(used: list[int], gp
     packing = pack(table, [pod_group(table, "g", count, res(gpu, cpu=1, memory=1), Demand())])
     room = sum((8 - u) // gpu for u in used)
     assert (not packing.failed) == (room >= count)
-    assert sum(n for _, _, n in packing.placed) == (count if room >= count else 0)
-    place = table.place_of(GPU)
+    assert sum(s.pods * s.nodes.bit_count() for s in packing.placed) == (count if room >= count else 0)
+    place = table.frame.place_of(GPU)
     assert place is None or all(vector[place] >= 0 for vector in packing.free)

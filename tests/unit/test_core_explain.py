@@ -112,7 +112,8 @@ def test_waiting_says_what_each_cluster_lacks_and_who_can_help() -> None:
     text = sentence(decided(request("g", pods(2), data=uses("camera-eu")), view, worker("cloud"), rules=rules))
     assert text == (
         "waits: no cluster of 2 fits now: "
-        "cloud is not legal for camera-eu (cam data: DE; there FI, data.yaml:3:5; operator), "
+        "cloud is not legal for camera-eu (cam data: rule only-cam asks for destination.country in DE; there FI, "
+        "residency/rules.yaml:3:5; operator), "
         "onprem lacks 8 h100 (needs 16, 8 free in quota; wait)"
     )
 
