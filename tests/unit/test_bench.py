@@ -84,4 +84,4 @@ def test_the_tables_of_the_repository_are_those_of_its_rows() -> None:
 
 def test_every_bench_has_its_place_on_the_page() -> None:
     marked = {found["bench"] for found in tables.MARKED.finditer(tables.README.read_text())}
-    assert marked == set(command.BENCHES)
+    assert marked == {*command.BENCHES, *command.APART}

@@ -1,0 +1,119 @@
+"""Five hundred jobs at once on real clusters: none of them is ever nominated beyond what fits and may look ahead.
+
+MultiKueue places about two jobs a second, whoever nominates, so the test ends when the last job has its nomination:
+the law is about nominations, and every job that finished until then is judged as well. That all of a crowd finish is
+seen on every soak (bench/soak.py), and here with ENTREPOT_WHOLE_CROWD=1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fleet import LocalFleet
+from tests.local import laws
+from tests.local.daemon import daemon, wait_for
+from tests.local.fleet_objects import CONFIG, example_fleet
+from tests.local.observer import HUB, Observer, WorkloadSeen, newest
+from tests.loops.jobs import B200, H100, H200, L40S, RTX, gang
+
+pytestmark = [pytest.mark.local, pytest.mark.timeout(1500)]
+MIX = (
+    *(("autonomy", H100, 1, "training"),) * 4,
+    ("autonomy", H100, 2, "training"),
+    ("autonomy", H100, 1, "evaluation"),
+    *(("autonomy", H200, 1, "evaluation"),) * 3,
+    *(("autonomy", B200, 1, "training"),) * 2,
+    *(("simulation", RTX, 1, "simulation"),) * 4,
+    ("simulation", RTX, 2, "reinforcement-learning"),
+    ("simulation", L40S, 1, "simulation"),
+    *(("flywheel", L40S, 1, "data-processing"),) * 2,
+)
+"""Namespace, GPU product, GPUs and class, in rough proportion to what the fleet has. No two queues of different
+priority meet on one product, so that nothing makes room by a preemption and the bound is the plain sum."""
+COUNT = 500
+WHOLE = os.environ.get("ENTREPOT_WHOLE_CROWD") == "1"
+
+
+@pytest.fixture
+def own_fleet(tmp_path: Path) -> Iterator[LocalFleet]:
+    """A fleet that may be left with a backlog: taking five hundred jobs back would take as long as placing them."""
+    hub_objects, clusters = example_fleet()
+    with LocalFleet.start(tmp_path / "fleet", hub_objects, clusters) as fleet:
+        yield fleet
+
+
+def crowd() -> list[dict[str, Any]]:
+    found = []
+    for number in range(COUNT):
+        namespace, product, gpus, workload_class = MIX[number % len(MIX)]
+        manifest = gang(f"crowd-{number:03d}", gpus=gpus, product=product, namespace=namespace)
+        manifest["metadata"]["labels"]["entrepot.dev/workload-class"] = workload_class
+        manifest["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
+        found.append(manifest)
+    return found
+
+
+def submit(fleet: LocalFleet, manifests: list[dict[str, Any]], side_by_side: int = 8) -> None:
+    """As fast as the hub takes them."""
+
+    def some(part: list[dict[str, Any]]) -> None:
+        with fleet.hub.api() as api:
+            for manifest in part:
+                api.request("POST", f"/apis/batch/v1/namespaces/{manifest['metadata']['namespace']}/jobs", manifest)
+
+    with ThreadPoolExecutor(side_by_side) as pool:
+        list(pool.map(some, [manifests[start::side_by_side] for start in range(side_by_side)]))
+
+
+def test_five_hundred_jobs_at_once_are_never_nominated_beyond_fit_and_look_ahead(
+    own_fleet: LocalFleet, tmp_path: Path
+) -> None:
+    manifests = crowd()
+    classes = {m["metadata"]["name"]: m["metadata"]["labels"]["entrepot.dev/workload-class"] for m in manifests}
+    keys = {(m["metadata"]["namespace"], m["metadata"]["name"]) for m in manifests}
+    offer = laws.room(own_fleet)
+    with Observer(own_fleet) as observer, daemon(own_fleet, tmp_path / "daemon") as running:
+        started = time.monotonic()
+        submit(own_fleet, manifests)
+        submitted_s = time.monotonic() - started
+
+        def placed() -> bool:
+            time.sleep(1.0)
+            return keys <= set(laws.nominated_once(observer.changes()))
+
+        def finished() -> bool:
+            time.sleep(1.0)
+            return keys <= _finished(observer)
+
+        wait_for(finished if WHOLE else placed, 1200, lambda: running.log()[-3000:])
+        took_s = time.monotonic() - started
+        observer.settle(quiet_s=0.5, within_s=3.0)
+        changes = observer.changes()
+        ended = len(keys & _finished(observer))
+    filling = laws.beyond_fit(changes, offer, laws.look_ahead(CONFIG), classes)
+    full = {f"{at[0]} {at[1]}": f"{gpus}/{offer.at(at)}" for at, gpus in sorted(filling.fullest.items())}
+    what = "finished" if WHOLE else "nominated"
+    print(f"\n{COUNT} jobs created in {submitted_s:.0f} s, all {what} after {took_s:.0f} s", file=sys.stderr)
+    print(f"{ended} finished; fullest: {full}", file=sys.stderr)
+    assert filling.judged >= COUNT
+    assert filling.breaches == []
+    assert any(n >= offer.at(place) for place, n in filling.fullest.items()), "the crowd never filled a cluster"
+    assert laws.doubled(changes) == []
+    assert laws.changed_in_flight(changes) == []
+    runs = laws.runs(changes)
+    for counts in (runs.copies, runs.jobs, runs.pods):
+        assert {key: count for key, count in counts.items() if count != 1} == {}
+    assert {key: runs.pods.get(key) for key in keys & _finished(observer) if runs.pods.get(key) != 1} == {}
+
+
+def _finished(observer: Observer) -> set[tuple[str, str]]:
+    found = newest(observer.changes(), HUB, "workloads")
+    return {(key[0], seen.job) for key, seen in found if isinstance(seen, WorkloadSeen) and seen.finished}
