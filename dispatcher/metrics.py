@@ -34,6 +34,11 @@ class Metrics:
     blueprint_reloads: Counter = field(init=False)
     blueprint_stale: Gauge = field(init=False)
     input_problems: Gauge = field(init=False)
+    law_age: Gauge = field(init=False)
+    law_max_age: Gauge = field(init=False)
+    law_signed: Gauge = field(init=False)
+    law_trouble: Gauge = field(init=False)
+    law_evictions: Counter = field(init=False)
     findings: Counter = field(init=False)
     findings_open: Gauge = field(init=False)
     leading: Gauge = field(init=False)
@@ -96,6 +101,7 @@ class Metrics:
             "input_problems": Gauge("entrepot_input_problems", "Workloads held by what they say", registry=r),
             "tasks": Gauge("entrepot_tasks", "asyncio tasks that live; growth without end is a leak", registry=r),
         }
+        table |= _law_metrics(r)
         for name, metric in table.items():
             object.__setattr__(self, name, metric)
         for kind in (*PROBLEMS, OTHER):
@@ -104,3 +110,14 @@ class Metrics:
     def text(self) -> bytes:
         """The Prometheus exposition of this registry."""
         return generate_latest(self.registry)
+
+
+def _law_metrics(r: CollectorRegistry) -> dict[str, Counter | Gauge]:
+    trouble, result = ["trouble"], ["result"]
+    return {
+        "law_age": Gauge("entrepot_law_age_seconds", "Since when nobody vouched for the rules in force", registry=r),
+        "law_max_age": Gauge("entrepot_law_max_age_seconds", "Classified dispatch stops then; 0 = never", registry=r),
+        "law_signed": Gauge("entrepot_law_signed", "1 while the rules in force are signed", registry=r),
+        "law_trouble": Gauge("entrepot_law_trouble", "1 while this keeps classified work waiting", trouble, registry=r),
+        "law_evictions": Counter("entrepot_law_evictions", "Attempts ended since they are illegal", result, registry=r),
+    }

@@ -5,6 +5,7 @@ Events only wake; this is what is read when somebody wakes. Nothing here is dura
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -29,13 +30,26 @@ class BlueprintStatus:
     failed_at: datetime | None = None
 
 
+MOST_EVENTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class BundleEvent:
+    """A blueprint that arrived: the policy that it became, or why it was refused while `in_force` ruled on."""
+
+    at: datetime
+    in_force: Policy
+    refused: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class FleetState:
     """Mutable cells around immutable values; only loops write to it.
 
     `latest` is the newest decision per live workload, `problems` what keeps a workload from being decided,
     `holds` the capacity promised by decisions and not yet visible on workers. `findings` is what the watchdog sees now,
-    `avoided` the clusters that earlier attempts of a workload speak against.
+    `avoided` the clusters that earlier attempts of a workload speak against. `law_findings` is what the law no longer
+    allows where it is, `bundle_events` what became of blueprints that arrived and is not in the audit log yet.
     """
 
     clock: Clock
@@ -47,6 +61,8 @@ class FleetState:
     problems: dict[WorkloadUid, tuple[InputProblem, ...]] = field(default_factory=dict)
     holds: dict[WorkloadUid, tuple[Hold, ...]] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    law_findings: tuple[Finding, ...] = ()
+    bundle_events: deque[BundleEvent] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
     avoided: dict[WorkloadUid, tuple[Avoided, ...]] = field(default_factory=dict)
 
     def hub_view(self) -> HubView:

@@ -9,11 +9,11 @@ from datetime import datetime
 from connectors.embedded.jobspec import JobSpec
 from connectors.embedded.kueue import RECONCILE_S, Kueue
 from connectors.embedded.manifests import Inventory, Manifest
-from connectors.embedded.objects import REJECTED, Workload
+from connectors.embedded.objects import REJECTED, RETRY, Workload
 from connectors.embedded.world import World
 from dispatcher.core.errors import Conflict, Refused
 from dispatcher.core.ids import ClusterName, WorkloadUid
-from dispatcher.core.ports import Nomination, Notice
+from dispatcher.core.ports import Eviction, Nomination, Notice
 from dispatcher.core.snapshot import MULTIKUEUE_CONTROLLER
 from dispatcher.core.workload import CheckState, HubWorkload, OwnerMeta
 
@@ -188,6 +188,19 @@ class Hub:
         if workload.nominated != nomination.clusters:
             workload.nominated = nomination.clusters
             self.changed(workload)
+        return str(workload.resource_version)
+
+    def evict(self, eviction: Eviction) -> str:
+        """Somebody sets one check to Retry. Returns the resourceVersion; raises Conflict as `nominate`."""
+        workload = self.workloads.get(eviction.uid)
+        if workload is None:
+            raise Conflict(f"workload {eviction.namespace}/{eviction.name} not found")
+        if eviction.resource_version != str(workload.resource_version):
+            raise Conflict(f"workload {eviction.name}: the object has been modified")
+        check = workload.checks.get(eviction.check)
+        if check is None:
+            raise Conflict(f"workload {eviction.name} has no check {eviction.check}")
+        self.kueue.set_check(workload, replace(check, state=RETRY, message=eviction.message))
         return str(workload.resource_version)
 
     def latch(self, workload: Workload, cluster: ClusterName, check: CheckState) -> None:

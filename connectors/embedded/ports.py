@@ -10,10 +10,11 @@ from datetime import datetime
 from connectors.embedded.faults import Feed, WriteFaults
 from connectors.embedded.hub import Hub
 from connectors.embedded.world import World
+from connectors.kubernetes.eviction import eviction_call
 from connectors.kubernetes.nomination import nomination_call
 from dispatcher.core.errors import Fatal, Transient
 from dispatcher.core.ids import ClusterName
-from dispatcher.core.ports import Clock, Nomination, Notice, Wake
+from dispatcher.core.ports import Clock, Eviction, Nomination, Notice, Wake
 from dispatcher.core.snapshot import HubView, WorkerView
 from dispatcher.core.writing import POLICY_FIX
 
@@ -86,6 +87,17 @@ class EmbeddedHub:
     async def withdraw(self, nomination: Nomination) -> str:
         """As HubPort."""
         return await self._write(replace(nomination, clusters=()))
+
+    async def evict(self, eviction: Eviction, now: datetime) -> str:
+        """As HubPort; refused by the same rule as in real life."""
+        eviction_call(eviction, now)
+        await asyncio.sleep(0)
+        self._driver.catch_up()
+        self._require_link()
+        self.faults.before()
+        version = self._hub.evict(eviction)
+        self.faults.after()
+        return version
 
     async def _write(self, nomination: Nomination) -> str:
         await asyncio.sleep(0)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from connectors.kubernetes import decode, decode_queues, preflight
 from connectors.kubernetes.cache import Part
 from connectors.kubernetes.client import ApiClient, Call
 from connectors.kubernetes.events import EventWriter
+from connectors.kubernetes.eviction import eviction_call
 from connectors.kubernetes.faults import NotFound
 from connectors.kubernetes.feed import Feed, FeedSettings
 from connectors.kubernetes.fields import Raw, child, children, text
@@ -18,7 +20,7 @@ from connectors.kubernetes.owners import OwnerWatch
 from connectors.kubernetes.watch import Informer, Kind, Observer, T
 from dispatcher.core.errors import Conflict, Refused, Transient
 from dispatcher.core.ids import WorkloadUid
-from dispatcher.core.ports import Clock, Nomination, Notice, Wake
+from dispatcher.core.ports import Clock, Eviction, Nomination, Notice, Wake
 from dispatcher.core.snapshot import HubView
 from dispatcher.core.workload import HubWorkload, OwnerMeta
 from dispatcher.core.writing import WriteMode
@@ -153,15 +155,19 @@ class KubernetesHub:
         """See `HubPort.withdraw`."""
         return await self._write(nomination, withdrawal_call(nomination))
 
-    async def _write(self, nomination: Nomination, call: Call) -> str:
+    async def evict(self, eviction: Eviction, now: datetime) -> str:
+        """See `HubPort.evict`."""
+        return await self._write(eviction, eviction_call(eviction, now))
+
+    async def _write(self, what: Nomination | Eviction, call: Call) -> str:
         await self._verify_identity()
         try:
             written = await self._client.once(call)
         except NotFound as error:
-            raise Conflict(f"{nomination.namespace}/{nomination.name} is gone: {error}") from None
+            raise Conflict(f"{what.namespace}/{what.name} is gone: {error}") from None
         version = text(child(written, "metadata"), "resourceVersion")
         if not version:
-            raise Transient("the hub's answer to a nomination has no resourceVersion")
+            raise Transient("the hub's answer to a write has no resourceVersion")
         self._workloads.offer(written)
         return version
 

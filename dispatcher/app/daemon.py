@@ -16,16 +16,17 @@ from dispatcher.core.ports import Clock, HubPort, Leadership, WorkerPort
 from dispatcher.leader import LOOP as LEADER_LOOP
 from dispatcher.leader import Candidacy, Elector
 from dispatcher.logs import count_problems, get_logger
-from dispatcher.loops import dispatch, follow, gauges, notify, reload, watch_copies
+from dispatcher.loops import dispatch, follow, gauges, legality, notify, reload, watch_copies
 from dispatcher.loops.dispatch import DispatchLoop
 from dispatcher.loops.follow import FollowLoop
 from dispatcher.loops.gauges import GaugeLoop
+from dispatcher.loops.legality import LegalityLoop
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.reload import PolicySource, ReloadLoop
 from dispatcher.loops.watch_copies import CopiesLoop
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, LoopHealth, Supervisor, Waker
-from dispatcher.state import BlueprintStatus, FleetState
+from dispatcher.state import BlueprintStatus, BundleEvent, FleetState
 from dispatcher.store import SqlStore
 from dispatcher.web.api import build_api
 from dispatcher.web.fleet import LeaderFacts
@@ -35,6 +36,8 @@ MEASURE_EVERY_S = 60.0
 PRUNE_EVERY_S = 6 * 3600.0
 KEEP = timedelta(days=30)
 """How long decisions of workloads that are gone stay in the store."""
+KEEP_AUDIT = timedelta(days=400)
+"""How long rows of the audit log stay, unless there are too many: a year, and time to look at it."""
 STORE_PATIENCE_S = 30.0
 """A leader that cannot reach the store for this long lets another try."""
 
@@ -110,10 +113,12 @@ class Daemon:
         self.supervisor = Supervisor(clock, self.health, self.metrics)
         self.waker = Waker(clock)
         self.copies_waker = Waker(clock)
+        self.law_waker = Waker(clock)
         self.workers = WorkerSet(self.supervisor, around.connect, self._views_changed)
         self.workers.apply(policy)
         status = BlueprintStatus(policy.digest, clock.now())
         self.state = FleetState(clock, policy, status, around.hub, self.workers.ports)
+        self.state.bundle_events.append(BundleEvent(clock.now(), policy))
         self.notices = NoticeLoop(around.hub, clock, self.metrics, self.health, Waker(clock))
         self.elector = self._elector(around.candidacy) if around.candidacy is not None else None
         self.leadership: Leadership = self.elector or around.alone
@@ -128,6 +133,16 @@ class Daemon:
             self.metrics,
             self.health,
             self.copies_waker,
+            self.waker.wake,
+            leadership=self.leadership,
+        )
+        self.legality = LegalityLoop(
+            self.state,
+            store.audit_log,
+            self.notices,
+            self.metrics,
+            self.health,
+            self.law_waker,
             self.waker.wake,
             leadership=self.leadership,
         )
@@ -157,7 +172,7 @@ class Daemon:
             self.workers.start(group)
             self._start_loops(group, {notify.LOOP: self.notices.run, reload.LOOP: reloads.run})
             self._start_loops(group, {dispatch.LOOP: self.dispatch.run, gauges.LOOP: gauge_loop.run})
-            self._start_loops(group, {watch_copies.LOOP: self.copies.run})
+            self._start_loops(group, {watch_copies.LOOP: self.copies.run, legality.LOOP: self.legality.run})
             if self.elector is not None:
                 following = FollowLoop(self.state, self.store, self.leadership, self.health)
                 self._start_loops(group, {LEADER_LOOP: self.elector.run, follow.LOOP: following.run})
@@ -172,10 +187,12 @@ class Daemon:
     def _views_changed(self) -> None:
         self.waker.wake()
         self.copies_waker.wake()
+        self.law_waker.wake()
 
     def _policy_changed(self, policy: Policy) -> None:
         self.workers.apply(policy)
         self.waker.wake()
+        self.law_waker.wake()
 
     async def _retain(self) -> None:
         """Say every minute how much is kept; every few hours forget what is old, where we lead."""
@@ -204,7 +221,9 @@ class Daemon:
             return
         try:
             kept = tuple(self.state.hub_view().workloads)
-            forgotten = await self.store.prune(self.around.clock.now() - KEEP, kept)
+            now = self.around.clock.now()
+            forgotten = await self.store.prune(now - KEEP, kept)
+            await self.store.audit_log.trim(now - KEEP_AUDIT, now)
             pages = await self.store.compact()
         except Transient as error:
             get_logger().warning("store_not_pruned", error=str(error))

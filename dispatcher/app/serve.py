@@ -12,8 +12,10 @@ from pathlib import Path
 from connectors.embedded import EmbeddedFleet, FastClock, NodeSpec, WorkerSpec
 from connectors.kubernetes import connect_hub, connect_lease, connect_worker
 from dispatcher.app.daemon import Daemon, Surroundings
-from dispatcher.config import BlueprintWatcher, LoadResult, load_blueprint
+from dispatcher.app.rules import TrustSettings, WatchedFolder, known_of
+from dispatcher.config import LoadResult, load_blueprint
 from dispatcher.config.render import render
+from dispatcher.config.residency.trust import TrustGate
 from dispatcher.core.errors import EntrepotError, Fatal, Transient
 from dispatcher.core.lease import Always, LeaseTiming
 from dispatcher.core.policy import ClusterPolicy, Limits, Policy
@@ -69,25 +71,15 @@ class ServeOptions:
     """How nominations are written; None = the best that the hub allows."""
     replay: InputLimits = field(default_factory=InputLimits)
     """How much is kept of what decisions saw."""
+    trust: TrustSettings = field(default_factory=TrustSettings)
+    """Whose rules are taken."""
+    trust_clock: bool = False
+    """The clock is right, though the audit log knows a later time."""
 
     @property
     def replicated(self) -> bool:
         """Whether a leader has to be elected before anything is written."""
         return is_postgres(self.store) if self.ha is None else self.ha
-
-
-class WatchedFolder:
-    """The blueprint folder as a PolicySource: file reads happen in a thread, results are policies or texts."""
-
-    def __init__(self, folder: Path, clock: Clock, first: LoadResult) -> None:
-        self._watcher = BlueprintWatcher(folder, first)
-        self._clock = clock
-
-    async def poll(self) -> Policy | tuple[str, ...] | None:
-        found = await asyncio.to_thread(self._watcher.poll, self._clock.now())
-        if found is None:
-            return None
-        return found.policy if found.policy is not None else tuple(p.text() for p in found.errors)
 
 
 def load_or_refuse(folder: Path, clock: Clock) -> tuple[Policy, LoadResult]:
@@ -117,9 +109,8 @@ def embedded_fleet(result: LoadResult, clock: FastClock) -> EmbeddedFleet:
 
 def embedded_surroundings(fleet: EmbeddedFleet, folder: Path, clock: FastClock, first: LoadResult) -> Surroundings:
     """Surroundings on the embedded fleet."""
-    return Surroundings(
-        fleet.hub, lambda cluster: fleet.workers[cluster.name], clock, WatchedFolder(folder, clock, first)
-    )
+    source = WatchedFolder(folder, clock, first)
+    return Surroundings(fleet.hub, lambda cluster: fleet.workers[cluster.name], clock, source)
 
 
 async def serve(options: ServeOptions, system: SystemClock | None = None) -> None:
@@ -142,10 +133,15 @@ async def serve(options: ServeOptions, system: SystemClock | None = None) -> Non
         stack.push_async_callback(store.close)
         if around.candidacy is None:
             around = replace(around, alone=await lead_alone(store, around.clock))
+        source = WatchedFolder(options.blueprint, around.clock, first, TrustGate(options.trust))
+        around = replace(around, source=source)
+        record = await store.audit_log.bundle_record()
+        policy = source.begin(policy, known_of(record, trust_clock=options.trust_clock))
         daemon = Daemon(around, policy, store, options.listen)
         get_logger().info(
             "starting",
             policy=policy.digest,
+            rules=policy.seal.trust,
             listen=options.listen,
             clusters=list(policy.clusters),
             store=shown(options.store),

@@ -69,6 +69,29 @@ ReplayDaysOption = Annotated[
 ]
 
 
+TrustedKeysOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--trusted-keys",
+        envvar="ENTREPOT_TRUSTED_KEYS",
+        help="take only rules that one of these public keys has signed (a file, or a folder of *.pub)",
+        metavar="PATH",
+        show_default=False,
+    ),
+]
+RollbackOption = Annotated[
+    int | None,
+    typer.Option("--allow-rollback", help="take rules of this older serial all the same", metavar="SERIAL"),
+]
+PublicOption = Annotated[
+    bool,
+    typer.Option("--public-without-rules", help="while no rules may be used, let data labelled public go on"),
+]
+TrustClockOption = Annotated[
+    bool, typer.Option("--trust-clock", help="the clock is right, though the audit log knows a later time")
+]
+
+
 def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declares a command line
     blueprint: Annotated[
         Path, typer.Option("--blueprint", envvar="ENTREPOT_BLUEPRINT", help="the blueprint's folder", metavar="DIR")
@@ -95,9 +118,41 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
     ] = WriteModeOption.AUTO,
     replay_mib: ReplaySizeOption = 512,
     replay_days: ReplayDaysOption = 14,
+    trusted_keys: TrustedKeysOption = None,
+    allow_rollback: RollbackOption = None,
+    public_without_rules: PublicOption = False,
+    trust_clock: TrustClockOption = False,
     log_level: Annotated[LogLevel, typer.Option("--log-level", case_sensitive=False)] = LogLevel.INFO,
 ) -> None:
     """Run the daemon until it is signalled."""
+    _go_together(embedded, kubeconfig, speed, ha)
+    timing = _timing(lease)
+    # Imported here: only the daemon needs the connectors, and `why` must answer at once.
+    from dispatcher.app import serve as daemon
+    from dispatcher.app.rules import TrustSettings
+    from dispatcher.logs import configure
+    from dispatcher.store.inputs import InputLimits
+
+    configure(log_level.value)
+    options = daemon.ServeOptions(
+        blueprint, store, listen, kubeconfig, log_level.value, embedded, speed, False if embedded else ha, timing
+    )
+    options = replace(options, replay=InputLimits(replay_mib * 2**20, timedelta(days=replay_days)))
+    trust = TrustSettings(trusted_keys, allow_rollback, public_without_rules)
+    options = replace(options, trust=trust, trust_clock=trust_clock)
+    if write_mode is not WriteModeOption.AUTO:
+        options = replace(options, write_mode=WriteMode(write_mode.value))
+    try:
+        asyncio.run(daemon.serve(options))
+    except daemon.BlueprintInvalid as error:
+        fix = f"correct the files: entrepot blueprint lint {blueprint}"
+        raise CliError(str(error), where=str(blueprint), fix=fix, code=ExitCode.INVALID_BLUEPRINT) from None
+    except (EntrepotError, BaseExceptionGroup) as error:
+        raise _explained(error, daemon.reason_of(error)) from error
+
+
+def _go_together(embedded: bool, kubeconfig: Path | None, speed: float, ha: bool | None) -> None:
+    """Raises CliError on options that contradict each other."""
     if embedded and kubeconfig is not None:
         raise CliError(
             "--embedded has no hub to connect to",
@@ -110,26 +165,6 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
     if embedded and ha:
         what, fix = "an embedded fleet lives in one process", "leave one of them out"
         raise CliError(what, where="--ha and --embedded", fix=fix, code=ExitCode.USAGE)
-    timing = _timing(lease)
-    # Imported here: only the daemon needs the connectors, and `why` must answer at once.
-    from dispatcher.app import serve as daemon
-    from dispatcher.logs import configure
-    from dispatcher.store.inputs import InputLimits
-
-    configure(log_level.value)
-    options = daemon.ServeOptions(
-        blueprint, store, listen, kubeconfig, log_level.value, embedded, speed, False if embedded else ha, timing
-    )
-    options = replace(options, replay=InputLimits(replay_mib * 2**20, timedelta(days=replay_days)))
-    if write_mode is not WriteModeOption.AUTO:
-        options = replace(options, write_mode=WriteMode(write_mode.value))
-    try:
-        asyncio.run(daemon.serve(options))
-    except daemon.BlueprintInvalid as error:
-        fix = f"correct the files: entrepot blueprint lint {blueprint}"
-        raise CliError(str(error), where=str(blueprint), fix=fix, code=ExitCode.INVALID_BLUEPRINT) from None
-    except (EntrepotError, BaseExceptionGroup) as error:
-        raise _explained(error, daemon.reason_of(error)) from error
 
 
 def _timing(text: str) -> LeaseTiming:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from dispatcher.core.units import span
+from dispatcher.core.units import clock_time, span
 from dispatcher.core.watchdog import Finding, FindingCode
 
 
@@ -106,6 +106,34 @@ def _cluster_gone(finding: Finding, age: str) -> str:
     )
 
 
+_AWAITED = {
+    "rule-says-hold": "its rule says that it stays: it waits until the rule, a fact or an exception lets it start",
+    "move": "its rule says drain, and nothing moves work yet: it stays where it is. Stop it, or ask for an exception",
+    "legal-checkpoint-store": "its checkpoints may not go where they go, so it stays and nothing is copied: name a "
+    "legal store, stop it, or ask for an exception",
+    "fact": "whether it may stay is not known: see entrepot policy facts, and have the missing fact attested",
+    "sight": "its cluster cannot be seen, so it is left alone until it can",
+    "flavor": "on which GPUs it would run is not known, so it stays. See its copy on the cluster",
+}
+
+
+def _illegal(what: str) -> Callable[[Finding, str], str]:
+    def text(finding: Finding, age: str) -> str:
+        detail = finding.detail
+        by = f" by {clock_time(detail.deadline)}" if detail.deadline is not None else ""
+        awaited = _AWAITED.get(detail.awaits, "")
+        return f"{what} on {finding.cluster}, where the law forbids it{age} ({detail.rule}); {awaited}{by}"
+
+    return text
+
+
+def _ended_by_law(finding: Finding, age: str) -> str:
+    return (
+        f"its attempt on {finding.cluster} is being ended: the law forbids it there{age} ({finding.detail.rule}). "
+        "It is queued again and goes only where that is legal now"
+    )
+
+
 _TEXTS: Mapping[FindingCode, Callable[[Finding, str], str]] = {
     FindingCode.LEFT_BEHIND: _left_behind,
     FindingCode.NOT_LATCHED: _not_latched,
@@ -121,4 +149,7 @@ _TEXTS: Mapping[FindingCode, Callable[[Finding, str], str]] = {
     FindingCode.TWO_COPIES_RUNNING: _twice,
     FindingCode.HUB_RUNS_IT: _hub_runs_it,
     FindingCode.CLUSTER_GONE: _cluster_gone,
+    FindingCode.ILLEGAL_WAITING: _illegal("nominated"),
+    FindingCode.ILLEGAL_RUNNING: _illegal("RUNS"),
+    FindingCode.ILLEGAL_ENDED: _ended_by_law,
 }

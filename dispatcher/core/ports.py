@@ -39,6 +39,19 @@ class Nomination:
     clusters: tuple[ClusterName, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """The end of an attempt: one write that sets the Workload's MultiKueue check to Retry, valid only against
+    `resource_version`. `message` stands on the check until Kueue has acted on it."""
+
+    uid: WorkloadUid
+    namespace: str
+    name: str
+    resource_version: str
+    check: str
+    message: str
+
+
 class EventType(StrEnum):
     NORMAL = "Normal"
     WARNING = "Warning"
@@ -85,6 +98,13 @@ class HubPort(Protocol):
 
         Dead: left behind by an ended attempt, or of clusters that are gone. Never within an attempt that can still
         win: there nominations are add-only (kueue-contract section 5, hazards).
+        """
+
+    async def evict(self, eviction: Eviction, now: datetime) -> str:
+        """End the attempt, wherever it is (kueue-contract section 6): Kueue evicts the Workload on the hub, clears the
+        nomination and the cluster, stops the copy, frees the quota and queues it again. Guarded as `nominate`.
+
+        Never while the check is closed already: an eviction on its way must not be asked for twice.
         """
 
     async def notify(self, notice: Notice) -> None:

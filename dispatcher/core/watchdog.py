@@ -58,11 +58,21 @@ class FindingCode(StrEnum):
     TWO_COPIES_RUNNING = "two-copies-running"
     HUB_RUNS_IT = "hub-runs-it"
     CLUSTER_GONE = "cluster-gone"
+    ILLEGAL_WAITING = "illegal-waiting"
+    ILLEGAL_RUNNING = "illegal-running"
+    ILLEGAL_ENDED = "illegal-ended"
+
+
+OF_THE_LAW = frozenset({FindingCode.ILLEGAL_WAITING, FindingCode.ILLEGAL_RUNNING, FindingCode.ILLEGAL_ENDED})
+"""Found by core/illegal.py, not here."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindingDetail:
-    """Typed detail; unused fields stay empty. `reason` is Kueue's own code, `names` the things concerned."""
+    """Typed detail; unused fields stay empty. `reason` is Kueue's own code, `names` the things concerned.
+
+    Of what became illegal (core/illegal.py): `rule` with its place, what is awaited, by when the rule wants it over.
+    """
 
     reason: str = ""
     check: str = ""
@@ -70,6 +80,9 @@ class FindingDetail:
     job: str = ""
     ran: bool = False
     last_seen: datetime | None = None
+    rule: str = ""
+    awaits: str = ""
+    deadline: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

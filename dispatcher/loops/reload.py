@@ -11,7 +11,7 @@ from dispatcher.core.ports import Clock
 from dispatcher.logs import get_logger
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health
-from dispatcher.state import BlueprintStatus, FleetState
+from dispatcher.state import BlueprintStatus, BundleEvent, FleetState
 
 LOOP = "blueprint"
 POLL_S = 2.0
@@ -47,12 +47,14 @@ class ReloadLoop:
         if isinstance(found, Policy):
             self.state.policy = found
             self.state.blueprint = BlueprintStatus(found.digest, now)
+            self.state.bundle_events.append(BundleEvent(now, found))
             self.metrics.blueprint_reloads.labels("loaded").inc()
             self.metrics.blueprint_stale.set(0)
             get_logger().info("blueprint_loaded", digest=found.digest)
             self.on_change(found)
             return
         self.state.blueprint = replace(self.state.blueprint, errors=found, failed_at=now)
+        self.state.bundle_events.append(BundleEvent(now, self.state.policy, refused=found))
         self.metrics.blueprint_reloads.labels("refused").inc()
         self.metrics.blueprint_stale.set(1)
         get_logger().error("blueprint_refused", errors=list(found), digest_in_force=self.state.policy.digest)

@@ -16,7 +16,7 @@ from dispatcher.core.explain_findings import finding_text
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.lease import Always
 from dispatcher.core.ports import EventType, Leadership, Nomination, Notice
-from dispatcher.core.watchdog import Finding, FindingCode, Memory, Views, look
+from dispatcher.core.watchdog import OF_THE_LAW, Finding, FindingCode, Memory, Views, look
 from dispatcher.core.workload import Avoided
 from dispatcher.logs import get_logger
 from dispatcher.loops.notify import NoticeLoop
@@ -62,6 +62,9 @@ REASONS: Mapping[FindingCode, str] = {
     FindingCode.TWO_COPIES_RUNNING: "RunsTwice",
     FindingCode.HUB_RUNS_IT: "HubRunsIt",
     FindingCode.CLUSTER_GONE: "ClusterGone",
+    FindingCode.ILLEGAL_WAITING: "IllegalWhileWaiting",
+    FindingCode.ILLEGAL_RUNNING: "IllegalWhileRunning",
+    FindingCode.ILLEGAL_ENDED: "EndedByLaw",
 }
 """Reasons of the Events."""
 
@@ -133,8 +136,10 @@ class CopiesLoop:
             self.notices.put(Notice(workload.uid, workload.namespace, workload.name, EventType.WARNING, reason, text))
 
     def _count_open(self, findings: tuple[Finding, ...]) -> None:
+        """Of all codes but the law's, which its own loop counts."""
         for code in FindingCode:
-            self.metrics.findings_open.labels(code).set(sum(1 for f in findings if f.code is code))
+            if code not in OF_THE_LAW:
+                self.metrics.findings_open.labels(code).set(sum(1 for f in findings if f.code is code))
 
     # --- lessons for dispatch ------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from dispatcher.core.errors import Fatal
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0004"
+HEAD = "0005"
 """The newest revision in migrations/versions."""
 
 

@@ -12,12 +12,14 @@ from sqlalchemy import Row, Select, delete, func, insert, or_, select, text, upd
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from dispatcher.core.audit import entries_of
 from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.errors import Conflict, Fatal, Fenced, Refused
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.ports import Intent, IntentState
 from dispatcher.core.replay import Inputs, Record
 from dispatcher.core.snapshot import Hold
+from dispatcher.store.audit import AuditLog
 from dispatcher.store.codec import (
     CodecError,
     decode_decision,
@@ -50,6 +52,7 @@ class SqlStore:
         self._sqlite = engine.dialect.name == "sqlite"
         self._writer = asyncio.Semaphore(1 if self._sqlite else 1000)
         self.input_log = InputLog(self._writing, self._reading, replay)
+        self.audit_log = AuditLog(self._writing, self._reading)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -61,7 +64,7 @@ class SqlStore:
 
         Of a run of equal waits of one workload (see `wait_fingerprint`) the first and the newest record stay; the
         newest counts those between. So a job that waits for a week costs two rows. `seen` is kept beside it for
-        replay, within bounds of its own (see `dispatcher.store.inputs`).
+        replay, within bounds of its own (see `dispatcher.store.inputs`), and what the law said goes into the audit log.
 
         Raises:
             Transient: nothing is promised; the outcome may be unknown, a repeat is safe.
@@ -72,6 +75,7 @@ class SqlStore:
         self._check_same(decision, hold, intent)
         row = _decision_row(decision)
         packed = await self.input_log.pack(decision.id, seen) if seen is not None and not self._read_only else None
+        told = tuple(entries_of(decision, seen)) if seen is not None else ()
         try:
             async with self._writing("recording a decision") as connection:
                 known = await connection.scalar(select(decisions.c.seq).where(decisions.c.id == decision.id))
@@ -88,6 +92,7 @@ class SqlStore:
                     await _thin_waits(connection, decision.workload)
                 if packed is not None:
                     await self.input_log.write(connection, packed)
+                await self.audit_log.append(connection, told)
         except IntegrityError:
             # Where writers do not exclude each other (PostgreSQL), another may have recorded it since our look.
             if await self.decision(decision.id) is None:

@@ -120,6 +120,41 @@ inputs = Table(
     Index("inputs_by_segment", "segment"),
 )
 
+audit = Table(
+    "audit",
+    METADATA,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("event", String(320), nullable=False, unique=True),
+    Column("at", BigInteger, nullable=False),
+    Column("kind", String(24), nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("previous", String(64), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Index("audit_by_time", "at"),
+)
+"""The audit log: a chain (dispatcher.core.audit). `event` lets the same thing be written once only."""
+
+audit_head = Table(
+    "audit_head",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+"""One row: where the chain ends, and the newest instant in it. Locked by whoever writes the next row."""
+
+bundles = Table(
+    "bundles",
+    METADATA,
+    Column("tree", String(64), primary_key=True),
+    Column("serial", BigInteger),
+    Column("first_at", BigInteger, nullable=False),
+    Column("last_at", BigInteger, nullable=False),
+)
+"""Bundles that ruled, by the digest of their files."""
+
+
 
 def to_micros(instant: datetime) -> int:
     """Microseconds since the epoch. Raises ValueError on a datetime without a zone."""

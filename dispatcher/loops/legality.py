@@ -1,0 +1,357 @@
+"""Judges again what waits with a nomination and what runs, by the rules in force, and acts on what became illegal.
+
+Level-triggered: woken by every change of views and rules, and by the instant at which a verdict ends by itself. What it
+writes, only while it leads: the audit log, Events, and the end of an attempt through the hub. The row in the log comes
+before the write (intent before effect); the write is guarded by the version that was judged, and asked for again only
+while the hub still shows the attempt alive. So a kill at any step ends nothing twice and forgets nothing.
+
+It concludes nothing while the rules themselves are in doubt: work that runs is never ended because rules failed to
+load, grew old, or a clock went wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Protocol
+
+from dispatcher.core.audit import AuditKind, Entry, bundle_entry, obligations_of, refusal_entry, said_of, would_of
+from dispatcher.core.errors import Conflict, Refused, Transient
+from dispatcher.core.explain_findings import finding_text
+from dispatcher.core.ids import ClusterName, WorkloadUid
+from dispatcher.core.illegal import Course, Examined, Illegal, Sight, examine, may_end
+from dispatcher.core.lease import Always
+from dispatcher.core.policy import Policy
+from dispatcher.core.ports import EventType, Eviction, Leadership, Notice
+from dispatcher.core.rulings import standing_of
+from dispatcher.core.seal import SKEW_S, Trouble, Trust, age_s
+from dispatcher.core.snapshot import digest_of
+from dispatcher.core.watchdog import OF_THE_LAW, Finding, FindingCode, FindingDetail
+from dispatcher.core.workload import HubWorkload
+from dispatcher.logs import get_logger
+from dispatcher.loops.notify import NoticeLoop
+from dispatcher.loops.watch_copies import REASONS
+from dispatcher.metrics import Metrics
+from dispatcher.runtime import Health, Waker
+from dispatcher.state import FleetState
+
+LOOP = "legality"
+RESYNC_S = 5.0
+SETTLE_S = 1.0
+"""From a wake-up to the look: what became illegal a second ago is no worse than what became so now."""
+_CODES = {Course.HOLD: FindingCode.ILLEGAL_RUNNING, Course.END: FindingCode.ILLEGAL_ENDED}
+
+
+class AuditPort(Protocol):
+    """What of the store is written here. Raises Transient when it cannot be written now."""
+
+    async def add(self, entries: list[Entry]) -> int: ...
+
+    async def ruled(self, entry: Entry, tree: str, now: datetime) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What a workload was judged on, and the outcome: asked again only when one of these is another."""
+
+    policy: Policy
+    workload: HubWorkload
+    seen: tuple[object, ...]
+    examined: Examined
+
+
+@dataclass(slots=True)
+class LegalityLoop:
+    state: FleetState
+    audit: AuditPort
+    notices: NoticeLoop
+    metrics: Metrics
+    health: Health
+    waker: Waker
+    learned: Callable[[], None] = lambda: None
+    """Called when dispatch should decide anew."""
+    leadership: Leadership = field(default_factory=Always)
+    _judged: dict[WorkloadUid, _Judged] = field(default_factory=dict)
+    _since: dict[tuple[WorkloadUid, ClusterName, bool], datetime] = field(default_factory=dict)
+    _told: set[tuple[str, str, str, str]] = field(default_factory=set)
+    _ended: set[tuple[WorkloadUid, ClusterName]] = field(default_factory=set)
+    _newest: datetime | None = None
+    """The newest instant that the clock has shown."""
+    _entries: dict[tuple[WorkloadUid, ClusterName, bool], str] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        while True:
+            self.health.beat(LOOP)
+            await self.cycle()
+            await self.waker.wait(min(RESYNC_S, self._until_next()))
+            await self.state.clock.sleep(SETTLE_S)
+
+    async def cycle(self) -> None:
+        """One look at the rules, then at everything that they may have made illegal."""
+        self._watch_clock()
+        self._gauge_rules()
+        await self._record_bundles()
+        now, hub = self.state.clock.now(), self.state.hub_view()
+        limit_s = self.state.policy.limits.silence_limit_s
+        if not hub.synced or hub.observed_at is None or (now - hub.observed_at).total_seconds() > limit_s:
+            return
+        if standing_of(self.state.policy, now) is not None:
+            return
+        found = self._look(now)
+        self._show(found, now)
+        if self._leading():
+            await self._act(found, now)
+        self._forget(found)
+
+    def _leading(self) -> bool:
+        return self.leadership.may_write(self.state.clock.monotonic_s())
+
+    # --- the rules themselves ------------------------------------------------------------------------------------
+
+    def _watch_clock(self) -> None:
+        """A clock that shows less than it did is wrong now or was before: until it has caught up, classified work waits
+        and nothing that runs is judged."""
+        now = self.state.clock.now()
+        if self._newest is not None and (self._newest - now).total_seconds() > SKEW_S:
+            policy, newest = self.state.policy, self._newest
+            if policy.seal.not_before is None or policy.seal.not_before < newest:
+                self.state.policy = replace(policy, seal=replace(policy.seal, not_before=newest))
+                get_logger().error("clock_went_back", shows=now.isoformat(), showed=newest.isoformat())
+                self.learned()
+            return
+        self._newest = max(now, self._newest or now)
+
+    def _gauge_rules(self) -> None:
+        policy, now, metrics = self.state.policy, self.state.clock.now(), self.metrics
+        found = standing_of(policy, now)
+        metrics.law_age.set(age_s(policy.seal, now) or 0)
+        metrics.law_max_age.set(policy.residency.settings.max_age_s or 0)
+        metrics.law_signed.set(1 if policy.seal.trust is Trust.SIGNED else 0)
+        for trouble in Trouble:
+            metrics.law_trouble.labels(trouble).set(1 if found is not None and found.trouble is trouble else 0)
+
+    async def _record_bundles(self) -> None:
+        """Write what became of the blueprints that arrived, oldest first. What cannot be written now stays in line; a
+        replica that stands by has seen the same, and lets the leader write it."""
+        events = self.state.bundle_events
+        if not self._leading():
+            return
+        while events:
+            event = events[0]
+            policy = event.in_force
+            try:
+                if event.refused:
+                    await self.audit.add([refusal_entry(event.refused, policy, event.at)])
+                else:
+                    await self.audit.ruled(bundle_entry(policy, event.at), policy.seal.tree, event.at)
+            except (Transient, Refused) as error:
+                get_logger().error("audit_not_written", error=str(error))
+                return
+            events.popleft()
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    def _look(self, now: datetime) -> tuple[Illegal, ...]:
+        """Judge what has changed since the last look, or whose answer has run out."""
+        hub, policy = self.state.hub_view(), self.state.policy
+        sight = Sight(hub, self.state.worker_views(), policy, self.state.latest, now)
+        found: list[Illegal] = []
+        kept: dict[WorkloadUid, _Judged] = {}
+        for uid, workload in sorted(hub.workloads.items()):
+            if workload.finished or not (workload.nominated or workload.cluster_name):
+                continue
+            known, seen = self._judged.get(uid), self._seen(workload, sight)
+            if known is None or not _same(known, policy, workload, seen, now):
+                examined = examine(workload, sight, self._since, frozenset(self._ended))
+                known = _Judged(policy, workload, seen, examined)
+            kept[uid] = known
+            found += known.examined.found
+        self._judged = kept
+        self._since = {each.identity: each.since for each in found}
+        return tuple(found)
+
+    def _seen(self, workload: HubWorkload, sight: Sight) -> tuple[object, ...]:
+        """What else of the views an answer depends on."""
+        owner = sight.hub.owners.get(workload.owner.uid) if workload.owner is not None else None
+        places = {*workload.nominated, *((workload.cluster_name,) if workload.cluster_name else ())}
+        links = tuple((name, sight.link(name), sight.copy(workload, name)) for name in sorted(places))
+        decision = sight.latest.get(workload.uid)
+        ended = tuple(sorted(name for uid, name in self._ended if uid == workload.uid))
+        return (owner, links, decision.id if decision is not None else None, ended)
+
+    def _until_next(self) -> float:
+        """Seconds until an answer ends by itself."""
+        ends = [j.examined.valid_until for j in self._judged.values() if j.examined.valid_until is not None]
+        if not ends:
+            return RESYNC_S
+        return max(0.05, (min(ends) - self.state.clock.now()).total_seconds())
+
+    # --- telling -------------------------------------------------------------------------------------------------
+
+    def _show(self, found: tuple[Illegal, ...], now: datetime) -> None:
+        findings = tuple(sorted((_finding(each) for each in found if each.course is not Course.KEEP), key=_identity))
+        for finding in findings:
+            if finding.identity not in self._told and self._leading():
+                self._tell(finding, now)
+        self._told = {finding.identity for finding in findings}
+        self.state.law_findings = findings
+        for code in sorted(OF_THE_LAW):
+            self.metrics.findings_open.labels(code).set(sum(1 for f in findings if f.code is code))
+
+    def _tell(self, finding: Finding, now: datetime) -> None:
+        text = finding_text(finding, now)
+        self.metrics.findings.labels(finding.code).inc()
+        get_logger().warning(
+            "illegal",
+            code=finding.code,
+            workload=finding.key,
+            cluster=finding.cluster,
+            rule=finding.detail.rule,
+            text=text,
+        )
+        workload = self.state.hub_view().workloads.get(finding.workload)
+        if workload is not None:
+            reason = REASONS[finding.code]
+            self.notices.put(Notice(workload.uid, workload.namespace, workload.name, EventType.WARNING, reason, text))
+
+    # --- acting --------------------------------------------------------------------------------------------------
+
+    async def _act(self, found: tuple[Illegal, ...], now: datetime) -> None:
+        """On record first; then, and only if it is, what ends."""
+        try:
+            await self._record(found, now)
+        except (Transient, Refused) as error:
+            get_logger().error("audit_not_written", error=str(error))
+            return
+        asked: set[WorkloadUid] = set()
+        for each in found:
+            if each.course is Course.END and each.workload.uid not in asked:
+                asked.add(each.workload.uid)
+                await self._end(each)
+
+    async def _record(self, found: tuple[Illegal, ...], now: datetime) -> None:
+        policy = self.state.policy
+        entries = {each.identity: _entry(each, policy, now) for each in found}
+        new = {key: entry for key, entry in entries.items() if self._entries.get(key) != entry.event}
+        gone = [key for key in self._entries if key not in entries and self._still_there(key)]
+        lifted = [_lifted(key, self._entries[key], policy, now) for key in gone]
+        if new or lifted:
+            await self.audit.add([*new.values(), *lifted])
+        self._entries = {key: entry.event for key, entry in entries.items()}
+
+    def _still_there(self, key: tuple[WorkloadUid, ClusterName, bool]) -> bool:
+        """Whether it stands where it was illegal: then it has become legal, and has not merely left."""
+        uid, cluster, waits = key
+        workload = self.state.hub_view().workloads.get(uid)
+        if workload is None or workload.finished:
+            return False
+        return cluster in workload.nominated if waits else workload.cluster_name == cluster
+
+    async def _end(self, each: Illegal) -> None:
+        """Ask the hub to end an attempt, if it still is what was judged."""
+        workload = self.state.hub_view().workloads.get(each.workload.uid)
+        if workload is None or workload.resource_version != each.workload.resource_version or not self._leading():
+            self.waker.wake()  # it moved: look at once what it is now
+            return
+        check = may_end(workload, self.state.hub_view())
+        if check is None:
+            return
+        message = f"ended by law: {_rule_text(each)} forbids it on {each.cluster} now"
+        eviction = Eviction(workload.uid, workload.namespace, workload.name, workload.resource_version, check, message)
+        if each.waits:
+            self._ended.add((workload.uid, each.cluster))
+        result = "asked"
+        try:
+            await self.state.hub.evict(eviction, self.state.clock.now())
+        except Conflict:
+            self.waker.wake()
+            result = "conflict"
+        except (Refused, Transient) as error:
+            result = "refused" if isinstance(error, Refused) else "unknown"
+            get_logger().error("attempt_not_ended", workload=workload.key, error=str(error))
+        self.metrics.law_evictions.labels(result).inc()
+
+    def _forget(self, found: tuple[Illegal, ...]) -> None:
+        alive = self.state.hub_view().workloads
+        for uid, cluster in list(self._ended):
+            workload = alive.get(uid)
+            there = workload is not None and (cluster in workload.nominated or workload.cluster_name == cluster)
+            if not there:
+                self._ended.discard((uid, cluster))
+
+
+def _same(known: _Judged, policy: Policy, workload: HubWorkload, seen: tuple[object, ...], now: datetime) -> bool:
+    ends = known.examined.valid_until
+    unchanged = known.policy is policy and known.workload is workload and known.seen == seen
+    return unchanged and (ends is None or now < ends)
+
+
+def _identity(finding: Finding) -> tuple[str, str, str, str]:
+    return finding.identity
+
+
+def _rule_text(each: Illegal) -> str:
+    why = each.because.because
+    place = str(why.clause_at if why.clause_at.file else why.at)
+    return f"{why.rule or why.code.value}{f', {place}' if place else ''}"
+
+
+def _finding(each: Illegal) -> Finding:
+    code = _CODES[each.course]
+    if each.waits and each.course is Course.HOLD:
+        code = FindingCode.ILLEGAL_WAITING
+    detail = FindingDetail(
+        names=tuple(dict.fromkeys(v.artefact for v in each.ruling.against)),
+        rule=_rule_text(each),
+        awaits=each.awaits.value,
+        deadline=each.deadline,
+    )
+    return Finding(code, each.workload.uid, each.workload.key, each.cluster, "", each.since, detail)
+
+
+def _entry(each: Illegal, policy: Policy, now: datetime) -> Entry:
+    """One row for one thing under one bundle: what stays as it is, is not written again."""
+    detail = [("course", each.course.value), ("state", "waits" if each.waits else "runs")]
+    if each.awaits:
+        detail.append(("awaits", each.awaits.value))
+    told = (
+        each.identity,
+        each.course.value,
+        each.awaits.value,
+        policy.residency.digest,
+        each.ruling.digest,
+        each.since,
+    )
+    return Entry(
+        event=f"illegal/{digest_of(told)}",
+        kind=AuditKind.ILLEGAL,
+        at=now,
+        actor=policy.seal.actor,
+        bundle=policy.residency.digest,
+        serial=policy.seal.serial,
+        workload=each.workload.uid,
+        cluster=each.cluster,
+        ruling=each.ruling.digest,
+        answer=each.ruling.answer.value,
+        said=tuple(said_of(verdict) for verdict in each.ruling.against),
+        obligations=obligations_of(each.ruling),
+        would=would_of(each.ruling),
+        valid_until=each.ruling.valid_until,
+        detail=tuple(detail),
+    )
+
+
+def _lifted(key: tuple[WorkloadUid, ClusterName, bool], event: str, policy: Policy, now: datetime) -> Entry:
+    uid, cluster, _ = key
+    return Entry(
+        event=f"legal-again/{digest_of((event, policy.residency.digest, now))}",
+        kind=AuditKind.LEGAL_AGAIN,
+        at=now,
+        actor=policy.seal.actor,
+        bundle=policy.residency.digest,
+        serial=policy.seal.serial,
+        workload=uid,
+        cluster=cluster,
+        answer="allow",
+    )
