@@ -26,7 +26,7 @@ URGENT_AT_S = (10.0, 15.0, 20.0)
 """When an urgent job arrives behind the backlog."""
 BOUNDS = (64, 24, 8)
 """Bounds on outstanding nominations that are measured beside none."""
-IDLE_JOBS, IDLE_PAUSE_S = 100, 0.6
+IDLE_JOBS, IDLE_PAUSE_S = min(100, JOBS), 0.6
 SUBMITTERS = 8
 SETTLE_S = 3.0
 TURN_S = 600.0

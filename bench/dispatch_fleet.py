@@ -41,6 +41,7 @@ STOCK_CONCURRENCY = {"Job.batch": 5, "Pod": 5, "Workload.kueue.x-k8s.io": 10, "L
 def write_blueprint(folder: Path, outstanding: int | None) -> Path:
     """A blueprint of alike clusters with a bound on outstanding nominations (None = no bound)."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "residency").mkdir(exist_ok=True)
     for name, content in _files(outstanding).items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     return folder
@@ -94,7 +95,7 @@ def _files(outstanding: int | None) -> Mapping[str, Mapping[str, Any]]:
             },
         },
         "data": {
-            "labels": {"public": {"anywhere": True}, "unlabelled": {"anywhere": True}},
+            "labels": {"public": {}, "unlabelled": {}},
             "stores": {},
             "data_sets": {},
         },
@@ -102,6 +103,16 @@ def _files(outstanding: int | None) -> Mapping[str, Mapping[str, Any]]:
             "max_age_days": 36500,
             "compute": [{**price, "usd_per_hour": 2, "source": "the bench", "dated": "2026-11-01"}],
             "egress": [],
+        },
+        "residency/open": {
+            "rules": {
+                "anywhere": {
+                    "labels": ["public", "unlabelled"],
+                    "flows": ["process", "cache", "checkpoint", "output", "logs", "remote_access"],
+                    "effect": "permit",
+                    "law": "Nothing here is anybody's data.",
+                }
+            }
         },
     }
 
