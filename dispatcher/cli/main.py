@@ -10,13 +10,14 @@ from pathlib import Path
 import typer
 from typer.exceptions import TyperException
 
-from dispatcher.cli import ask, blueprint, decide, doctor, replay, serve, snapshot, store, version
+from dispatcher.cli import ask, blueprint, decide, doctor, policy, replay, serve, snapshot, store, version
 from dispatcher.cli.errors import CliError, ExitCode
 
 _HELP = """Which cluster runs my job, and why.
 
 Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 daemon or hub unreachable, 5 invalid blueprint,
-6 the doctor found something, 7 a replay differs, 8 the clusters differ from the blueprint."""
+6 the doctor found something, 7 a replay differs, 8 the clusters differ from the blueprint.
+`policy` commands: 0 fine, 1 found something, 2 not read."""
 
 
 def build() -> typer.Typer:
@@ -37,6 +38,7 @@ def build() -> typer.Typer:
     app.command("decide")(decide.decide)
     app.command("replay")(replay.replay)
     app.add_typer(blueprint.build(), name="blueprint")
+    app.add_typer(policy.build(), name="policy")
     app.add_typer(store.build(), name="store")
     app.command("doctor")(doctor.doctor)
     app.command("serve")(serve.serve)

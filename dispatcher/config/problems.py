@@ -36,6 +36,8 @@ class Problem:
     rule: str
     fix: str = ""
     severity: Severity = Severity.ERROR
+    code: str = ""
+    """A stable word for what is wrong, where there is one (`entrepot policy lint`)."""
 
     def text(self) -> str:
         """`file:line:column: severity: value: rule; fix`, the form that editors and CI turn into links.

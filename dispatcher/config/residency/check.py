@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -39,7 +40,8 @@ def _problem(fault: Fault, draft: Draft) -> Problem:
         at = At(DATA, mark.line, mark.column)
     at = at if at.file else TOP_OF_RULES
     make = problem_at if fault.is_error else warning_at
-    return make(at.file, Mark(at.line, at.column), fault.subject, *_SAID[fault.flaw](fault))
+    problem = make(at.file, Mark(at.line, at.column), fault.subject, *_SAID[fault.flaw](fault))
+    return replace(problem, code=fault.flaw.value)
 
 
 def _first(fault: Fault) -> str:

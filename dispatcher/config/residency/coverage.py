@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -45,13 +46,23 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class RuleCoverage:
-    """What of one rule is seen: how many of its cells, by side, and which are not."""
+    """What of one rule is seen: how many of its cells of each side, and which are not."""
 
     rule: str
     at: At
-    seen: int
-    cells: int
+    by_side: tuple[tuple[Side, int], ...]
     missing: tuple[Missing, ...]
+
+    def seen_of(self, side: Side) -> int:
+        return dict(self.by_side).get(side, 0)
+
+    @property
+    def seen(self) -> int:
+        return sum(count for _, count in self.by_side)
+
+    @property
+    def cells(self) -> int:
+        return self.seen + len(self.missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +96,8 @@ def cover(law: Law, cases: Iterable[Case]) -> Coverage:
     for rule in law.bundle.rules:
         cells = dict(_cells(rule))
         missing = tuple(Missing(cell, at) for cell, at in sorted(cells.items()) if cell not in seen)
-        found.append(RuleCoverage(rule.id, rule.at, len(cells) - len(missing), len(cells), missing))
+        counts = Counter(cell.side for cell in cells if cell in seen)
+        found.append(RuleCoverage(rule.id, rule.at, tuple(sorted(counts.items())), missing))
     return Coverage(tuple(found))
 
 

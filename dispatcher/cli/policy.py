@@ -1,0 +1,19 @@
+"""`policy lint|test|facts`: what the author of a rule asks for. Each command is a module; all work on files."""
+
+from __future__ import annotations
+
+import typer
+
+from dispatcher.cli import policy_audit, policy_bundle, policy_facts, policy_lint, policy_tests
+
+
+def build() -> typer.Typer:
+    app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Write residency rules: check, test, ask.")
+    app.command("lint")(policy_lint.lint)
+    app.command("test")(policy_tests.run_tests)
+    app.command("facts")(policy_facts.facts)
+    app.command("keygen")(policy_bundle.keygen)
+    app.command("sign")(policy_bundle.sign)
+    app.command("verify")(policy_bundle.verify)
+    app.command("audit")(policy_audit.audit)
+    return app
