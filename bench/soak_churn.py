@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.fleet import LocalFleet
 from tests.fleet.processes import FleetError
-from tests.local.observer import HUB, Key, Observer, WorkloadSeen, newest
+from tests.local.observer import HUB, Key, Observer, WorkloadSeen
 from tests.loops.jobs import B200, H100, H200, L40S, RTX, gang, rollouts_and_learner
 
 RATE_S = 1.0
@@ -155,9 +155,10 @@ class Churn:
     def _look(self) -> None:
         """Note who has ended, and let the suspended go on."""
         now_s = time.monotonic()
-        for key, seen in newest(self.observer.changes(), HUB, "workloads"):
+        for change in self.observer.newest(HUB, "workloads"):
+            seen = change.seen
             assert isinstance(seen, WorkloadSeen)
-            fate = self.fates.get((key[0], seen.job))
+            fate = self.fates.get((change.key[0], seen.job))
             if fate is not None and seen.finished and fate.ended_s is None:
                 fate.ended_s = now_s
                 self.counts["finished"] += 1

@@ -139,7 +139,8 @@ class Soaked:
 def _unmeasured(life: Life, log: str) -> list[str]:
     logged: Counter[str] = Counter()
     strange: list[str] = []
-    for line in log.splitlines():
+    whole, _, _ = log.rpartition("\n")  # a kill may come in the middle of a line
+    for line in whole.splitlines():
         try:
             entry = json.loads(line)
         except ValueError:

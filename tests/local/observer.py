@@ -14,7 +14,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +87,7 @@ class Observer:
         self._fleet = fleet
         self._lock = threading.Lock()
         self._changes: list[Change] = []
+        self._newest: dict[tuple[str, str], dict[str, Change]] = {}
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self.gaps: list[str] = []
@@ -115,11 +116,17 @@ class Observer:
         with self._lock:
             return list(self._changes)
 
+    def newest(self, cluster: str, kind: str) -> list[Change]:
+        """The newest change of each object of a kind that is there."""
+        with self._lock:
+            return [change for change in self._newest.get((cluster, kind), {}).values() if change.seen is not None]
+
     def settle(self, quiet_s: float = 3.0, within_s: float = 60.0) -> None:
         """Wait until nothing has changed for `quiet_s`: what was done last has then arrived here, too."""
         deadline, known, since = time.monotonic() + within_s, -1, time.monotonic()
         while time.monotonic() < deadline:
-            count = len(self.changes())
+            with self._lock:
+                count = len(self._changes)
             if count != known:
                 known, since = count, time.monotonic()
             elif time.monotonic() - since > quiet_s:
@@ -137,6 +144,9 @@ class Observer:
 
     def add(self, change: Change) -> None:
         with self._lock:
+            last = self._newest.setdefault((change.cluster, change.kind), {})
+            if change.uid not in last or last[change.uid].revision < change.revision:
+                last[change.uid] = change
             if not self._changes or change > self._changes[-1]:
                 self._changes.append(change)
                 return
@@ -260,9 +270,3 @@ def _pod(raw: Raw) -> PodSeen:
         raw["spec"].get("nodeName", ""),
         raw.get("status", {}).get("phase", ""),
     )
-
-
-def newest(changes: list[Change], cluster: str, kind: str) -> Iterator[tuple[Key, Seen]]:
-    """The objects of a kind as they are at the end of a history."""
-    last = {(c.key, c.uid): c.seen for c in changes if c.cluster == cluster and c.kind == kind}
-    return ((key, seen) for (key, _), seen in last.items() if seen is not None)

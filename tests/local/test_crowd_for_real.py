@@ -21,7 +21,7 @@ from tests.fleet import LocalFleet
 from tests.local import laws
 from tests.local.daemon import daemon, wait_for
 from tests.local.fleet_objects import CONFIG, example_fleet
-from tests.local.observer import HUB, Observer, WorkloadSeen, newest
+from tests.local.observer import HUB, Observer, WorkloadSeen
 from tests.loops.jobs import B200, H100, H200, L40S, RTX, gang
 
 pytestmark = [pytest.mark.local, pytest.mark.timeout(1500)]
@@ -115,5 +115,5 @@ def test_five_hundred_jobs_at_once_are_never_nominated_beyond_fit_and_look_ahead
 
 
 def _finished(observer: Observer) -> set[tuple[str, str]]:
-    found = newest(observer.changes(), HUB, "workloads")
-    return {(key[0], seen.job) for key, seen in found if isinstance(seen, WorkloadSeen) and seen.finished}
+    found = observer.newest(HUB, "workloads")
+    return {(c.key[0], c.seen.job) for c in found if isinstance(c.seen, WorkloadSeen) and c.seen.finished}
