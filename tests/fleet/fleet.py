@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,6 +169,15 @@ class LocalFleet:
     def end_process(self, process_name: str) -> None:
         """End one process of the fleet for good, such as "hub-kueue"."""
         self._supervisor.signal(process_name, signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def frozen(self, process_name: str) -> Iterator[None]:
+        """One process of the fleet, such as "worker-1-kueue", stands still meanwhile."""
+        self._supervisor.signal(process_name, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._supervisor.signal(process_name, signal.SIGCONT)
 
     def _apiserver_of(self, worker: str) -> str:
         if worker not in self.workers:

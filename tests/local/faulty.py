@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import shutil
 import statistics
 import time
@@ -197,3 +198,21 @@ def revocable_token(endpoint: Endpoint, name: str) -> str:
 def revoke(endpoint: Endpoint, name: str) -> None:
     with endpoint.api() as api:
         api.request("DELETE", f"/api/v1/namespaces/{rbac.NAMESPACE}/secrets/{name}")
+
+
+def tries(fleet: LocalFleet, workloads: Sequence[str]) -> dict[str, list[int]]:
+    """What the hub answered to each attempt of the daemon to nominate, by Workload, in order: its audit log."""
+    found: dict[str, list[int]] = {name: [] for name in workloads}
+    for line in fleet.audit_path("hub").read_text().splitlines():
+        if '"subresource":"status"' not in line or '"verb":"patch"' not in line:
+            continue
+        entry = json.loads(line)
+        name = entry["objectRef"].get("name", "")
+        if name in found and entry["user"]["username"] == rbac.user_name(rbac.DAEMON):
+            found[name].append(int(entry["responseStatus"]["code"]))
+    return found
+
+
+def made_once(fleet: LocalFleet, workloads: Sequence[str]) -> dict[str, list[int]]:
+    """The Workloads whose nomination was not written exactly once, with what the hub answered."""
+    return {name: codes for name, codes in tries(fleet, workloads).items() if codes.count(200) != 1}
