@@ -37,6 +37,11 @@ class Cache(Generic[T]):
         """The highest version ever held."""
         self._entries: dict[Key, _Entry[T]] = {}
         self._tombstones: dict[Key, int | None] = {}
+        self._listeners: list[Callable[[T | None, T | None], None]] = []
+
+    def listen(self, listener: Callable[[T | None, T | None], None]) -> None:
+        """Tell every visible change of one object from now on: what it was and what it is, None = not there."""
+        self._listeners.append(listener)
 
     def __len__(self) -> int:
         return sum(1 for _ in self.values())
@@ -61,7 +66,7 @@ class Cache(Generic[T]):
         self._tombstones.pop(key, None)
         self._entries[key] = _Entry(version, value)
         self.newest = max(self.newest, version or 0)
-        return self._changed((held.value if held is not None else None) != value)
+        return self._changed(held.value if held is not None else None, value)
 
     def remove(self, key: Key, version: int | None) -> bool:
         """The object was deleted at `version`. An older deletion than what is held is of a predecessor."""
@@ -72,7 +77,7 @@ class Cache(Generic[T]):
         self._entries.pop(key, None)
         self._tombstones[key] = version
         self.newest = max(self.newest, version or 0)
-        return self._changed(held is not None and held.value is not None)
+        return self._changed(held.value if held is not None else None, None)
 
     def replace(self, listed: Mapping[Key, tuple[int | None, T | None]], list_version: int | None) -> bool:
         """Take a complete list: what is not in it was deleted, unless it is newer than the list itself."""
@@ -91,16 +96,25 @@ class Cache(Generic[T]):
 
     def restart(self, listed: Mapping[Key, tuple[int | None, T | None]]) -> bool:
         """Take a list as it is: it comes from another server, or from one whose store was put back in time."""
-        before = {key: entry.value for key, entry in self._entries.items() if entry.value is not None}
+        before, revision = self._entries, self.revision
         self._entries = {key: _Entry(version, value) for key, (version, value) in listed.items()}
         self._tombstones = {}
         self.newest = max((version or 0 for version, _ in listed.values()), default=0)
-        after = {key: entry.value for key, entry in self._entries.items() if entry.value is not None}
-        return self._changed(before != after)
+        for key, entry in self._entries.items():
+            held = before.get(key)
+            self._changed(held.value if held is not None else None, entry.value)
+        for key, held in before.items():
+            if key not in self._entries:
+                self._changed(held.value, None)
+        return self.revision != revision
 
-    def _changed(self, visibly: bool) -> bool:
-        self.revision += visibly
-        return visibly
+    def _changed(self, old: T | None, new: T | None) -> bool:
+        if old == new:
+            return False
+        self.revision += 1
+        for listener in self._listeners:
+            listener(old, new)
+        return True
 
 
 def _newer(version: int | None, last: int | None) -> bool:

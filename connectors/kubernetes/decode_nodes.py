@@ -118,13 +118,16 @@ def with_pods(nodes: Iterable[NodeView], pods: Iterable[PodUse]) -> tuple[NodeVi
                 taken[name] = taken.get(name, 0) + value
     ordered = sorted(nodes, key=lambda n: n.name)
     return tuple(
-        replace(n, requested=_sum(asked[n.name]), yielding=_sum(yielding.get(n.name, {}))) if n.name in asked else n
+        replace(n, requested=shared_sum(asked[n.name]), yielding=shared_sum(yielding.get(n.name, {})))
+        if n.name in asked
+        else n
         for n in ordered
     )
 
 
-def _sum(amounts: Mapping[str, int]) -> Resources:
-    return _shared_sum(tuple(sorted(amounts.items())))
+def shared_sum(amounts: Mapping[str, int]) -> Resources:
+    """Amounts that are not zero: what is asked for and what was asked for once must not differ."""
+    return _shared_sum(tuple(sorted(item for item in amounts.items() if item[1])))
 
 
 @lru_cache(maxsize=SHARED)
@@ -138,6 +141,11 @@ def with_bound_pods(records: Iterable[CopyRecord], pods: Iterable[PodUse]) -> di
     bound: Counter[JobKey] = Counter()
     for pod in pods:
         bound.update(set(pod.jobs))
+    return bound_pods(records, bound)
+
+
+def bound_pods(records: Iterable[CopyRecord], bound: Counter[JobKey]) -> dict[tuple[str, str], WorkerCopy]:
+    """The same, where the pods of each job have been counted."""
     found = {}
     for record in sorted(records, key=lambda r: (r.copy.namespace, r.copy.name)):
         count = _bound(record, bound)

@@ -10,6 +10,7 @@ from connectors.kubernetes.cache import Part
 from connectors.kubernetes.client import ApiClient
 from connectors.kubernetes.feed import Feed, FeedSettings
 from connectors.kubernetes.fields import Raw
+from connectors.kubernetes.loads import Loads
 from connectors.kubernetes.watch import Informer, Kind, Observer, T
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.ports import Clock, Wake
@@ -44,13 +45,14 @@ class KubernetesWorker:
         self._namespaces = self._add(
             Kind("namespaces", "/api/v1/namespaces", metadata_only=True), decode_nodes.namespace
         )
+        loads = Loads(self._nodes.cache, self._pods.cache)
         self._nodes_part = Part(
-            lambda: decode_nodes.with_pods(self._nodes.cache.values(), self._pods.cache.values()),
+            loads.nodes,
             lambda: self._nodes.cache.revision,
             lambda: self._pods.cache.revision,
         )
         self._copies_part = Part(
-            lambda: decode_nodes.with_bound_pods(self._copies.cache.values(), self._pods.cache.values()),
+            lambda: loads.copies(self._copies.cache),
             lambda: self._copies.cache.revision,
             lambda: self._pods.cache.revision,
         )

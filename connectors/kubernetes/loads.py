@@ -1,0 +1,77 @@
+"""What the pods of a cluster take, as sums that each change of a pod adjusts: of each node, and of each job.
+
+A fleet has some ten pods to a node, and they come and go all the time. Adding them all up again for every look would
+be most of what the daemon does; so a change costs what changed, and nodes that did not change stay the same objects.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from connectors.kubernetes.cache import Cache
+from connectors.kubernetes.decode import CopyRecord
+from connectors.kubernetes.decode_nodes import JobKey, PodUse, bound_pods, shared_sum
+from dispatcher.core.resources import PODS
+from dispatcher.core.snapshot import NodeView, WorkerCopy
+
+_Sums = dict[str, Counter[str]]
+
+
+class Loads:
+    """Listens to the caches of nodes and pods; `nodes` and `copies` are what a view shows of them."""
+
+    def __init__(self, nodes: Cache[NodeView], pods: Cache[PodUse]) -> None:
+        self._nodes = nodes
+        self._asked: _Sums = {}
+        self._yielding: _Sums = {}
+        self._bound: Counter[JobKey] = Counter()
+        self._stale: set[str] = set()
+        """Nodes whose object or load has changed since they were built."""
+        self._built: dict[str, NodeView] = {}
+        nodes.listen(self._node_changed)
+        pods.listen(self._pod_changed)
+
+    def nodes(self) -> tuple[NodeView, ...]:
+        """Nodes by name, each with what its pods ask of it; every pod takes one of the node's `pods` as well."""
+        for name in self._stale:
+            node = self._nodes.get(("", name))
+            if node is None:
+                self._built.pop(name, None)
+            elif name in self._asked:
+                yielding = shared_sum(self._yielding.get(name, {}))
+                self._built[name] = replace(node, requested=shared_sum(self._asked[name]), yielding=yielding)
+            else:
+                self._built[name] = node
+        self._stale.clear()
+        return tuple(self._built[name] for name in sorted(self._built))
+
+    def copies(self, records: Cache[CopyRecord]) -> Mapping[tuple[str, str], WorkerCopy]:
+        """Copies by (namespace, name) in that order, each with the number of its job's pods that are on nodes."""
+        return bound_pods(records.values(), self._bound)
+
+    def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
+        self._stale.update(node.name for node in (old, new) if node is not None)
+
+    def _pod_changed(self, old: PodUse | None, new: PodUse | None) -> None:
+        for pod, sign in ((old, -1), (new, 1)):
+            if pod is None:
+                continue
+            self._stale.add(pod.node)
+            for sums in (self._asked, self._yielding) if pod.yields else (self._asked,):
+                _add(sums, pod, sign)
+            for key in dict.fromkeys(pod.jobs):
+                self._bound[key] += sign
+                if not self._bound[key]:
+                    del self._bound[key]
+
+
+def _add(sums: _Sums, pod: PodUse, sign: int) -> None:
+    """Of a node without pods nothing is kept; an amount that is asked for by a pod stays visible, also as zero."""
+    taken = sums.setdefault(pod.node, Counter())
+    taken[PODS] += sign
+    for name, value in pod.requests:
+        taken[name] += sign * value
+    if not taken[PODS]:
+        del sums[pod.node]

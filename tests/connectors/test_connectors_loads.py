@@ -1,0 +1,70 @@
+"""Sums that are adjusted equal sums that are added up anew, whatever came and went in whatever order."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.kubernetes import decode_nodes
+from connectors.kubernetes.cache import Cache
+from connectors.kubernetes.decode import worker_copy
+from connectors.kubernetes.decode_nodes import PodUse
+from connectors.kubernetes.loads import Loads
+from dispatcher.core.resources import Resources
+from dispatcher.core.snapshot import NodeView
+from tests.connectors.objects import node, workload
+
+NAMES = ("n1", "n2", "n3")
+JOBS = (("Job", "team-a", "train"), ("uid", "", "uid-train"), ("Job", "team-a", "other"))
+PODS = st.builds(
+    PodUse,
+    node=st.sampled_from(NAMES),
+    requests=st.dictionaries(st.sampled_from(("cpu", "nvidia.com/gpu", "odd")), st.integers(0, 3)).map(Resources.of),
+    jobs=st.lists(st.sampled_from(JOBS), max_size=3).map(tuple),
+    yields=st.booleans(),
+)
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("pod"), st.sampled_from("abcd"), st.one_of(st.none(), PODS)),
+        st.tuples(st.just("node"), st.sampled_from(NAMES), st.booleans()),
+        st.tuples(st.just("restart"), st.dictionaries(st.sampled_from("abcd"), PODS), st.none()),
+        st.tuples(st.just("look"), st.none(), st.none()),
+    ),
+    max_size=25,
+)
+
+
+@given(CHANGES)
+def test_adjusted_sums_are_those_of_a_fresh_count(changes: list[tuple[str, object, object]]) -> None:
+    nodes: Cache[NodeView] = Cache()
+    pods: Cache[PodUse] = Cache()
+    copies: Cache[object] = Cache()
+    loads = Loads(nodes, pods)
+    copies.put(("team-a", "w"), 1, worker_copy(workload()))
+    for version, (what, name, value) in enumerate(changes, 1):
+        if what == "pod":
+            pods.put(("", str(name)), version, value)  # type: ignore[arg-type]
+        elif what == "node" and value:
+            nodes.put(("", str(name)), version, decode_nodes.node(node(str(name), gpus=str(version))))
+        elif what == "node":
+            nodes.remove(("", str(name)), version)
+        elif what == "restart":
+            pods.restart({("", key): (version, use) for key, use in name.items()})  # type: ignore[attr-defined]
+        else:
+            loads.nodes()
+    assert loads.nodes() == decode_nodes.with_pods(nodes.values(), pods.values())
+    counted = decode_nodes.with_bound_pods(copies.values(), pods.values())  # type: ignore[arg-type]
+    assert loads.copies(copies) == counted  # type: ignore[arg-type]
+
+
+def test_a_node_that_did_not_change_stays_the_same_object() -> None:
+    nodes: Cache[NodeView] = Cache()
+    pods: Cache[PodUse] = Cache()
+    loads = Loads(nodes, pods)
+    for name in NAMES:
+        nodes.put(("", name), 1, decode_nodes.node(node(name)))
+    pods.put(("", "a"), 1, PodUse("n1", Resources.of({"cpu": 1}), ()))
+    before = loads.nodes()
+    pods.put(("", "b"), 2, PodUse("n2", Resources.of({"cpu": 1}), ()))
+    after = loads.nodes()
+    assert [old is new for old, new in zip(before, after, strict=True)] == [True, False, True]
