@@ -23,7 +23,7 @@ class Settings:
     max_age_s: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Bundle:
     """Sorted by id, so that neither files nor their order show. Make one with `bundle_of`, which digests it."""
 
@@ -34,6 +34,10 @@ class Bundle:
     tenants: tuple[Tenant, ...] = ()
     settings: Settings = Settings()
     digest: str = ""
+
+    def __repr__(self) -> str:
+        """By its digest, which is its content: a law written out would hide everything else in a record."""
+        return f"Bundle({self.digest or 'not digested'}, {len(self.rules)} rules)"
 
 
 def bundle_of(bundle: Bundle) -> Bundle:
