@@ -7,7 +7,7 @@ from datetime import datetime
 
 from dispatcher.core.decision import Basis, Estimate, Term, TermKind
 from dispatcher.core.fit import UNKNOWN_FIT, FitReport, judge_fit
-from dispatcher.core.index import ClusterIndex, ViewIndex
+from dispatcher.core.index import ClusterIndex
 from dispatcher.core.place import Place
 from dispatcher.core.policy import ClassPolicy, ClusterPolicy, Policy
 from dispatcher.core.snapshot import ClusterQueueView, ClusterSnapshot, Hold, LocalQueueView
@@ -80,17 +80,16 @@ def estimate_of(request: Request, plan: ClassPolicy) -> Estimate:
     return Estimate(plan.default_duration_s, Basis.CLASS_DEFAULT)
 
 
-def look(setting: Setting, cluster: ClusterSnapshot, holds: tuple[Hold, ...], views: ViewIndex) -> Context:
-    """Judge how the request fits a cluster. A view that was never complete says nothing: the fit is unknown."""
+def look(setting: Setting, cluster: ClusterSnapshot, index: ClusterIndex | None, holds: tuple[Hold, ...]) -> Context:
+    """Judge how the request fits a cluster on which `holds` are promised to others. Without an index nothing is known
+    of it: the fit is unknown."""
     request, policy = setting.request, setting.policy
     site = policy.clusters.get(cluster.name)
-    if cluster.worker is None or not cluster.worker.synced:
+    if index is None:
         return Context(setting, cluster, site, None, None, None, UNKNOWN_FIT)
-    index = views.of(cluster.worker)
-    local = cluster.worker.local_queues.get((request.namespace, request.local_queue))
-    queue = cluster.worker.queues.get(local.cluster_queue) if local else None
+    local = index.view.local_queues.get((request.namespace, request.local_queue))
+    queue = index.view.queues.get(local.cluster_queue) if local else None
     fit = UNKNOWN_FIT
     if queue is not None:
-        others = tuple(hold for hold in holds if hold.workload != request.uid)
-        fit = judge_fit(Place(request, index, others, index.room(others), queue, policy, site))
+        fit = judge_fit(Place(request, index, holds, index.room(holds), queue, policy, site))
     return Context(setting, cluster, site, index, local, queue, fit)

@@ -6,14 +6,14 @@ import hashlib
 from dataclasses import replace
 from datetime import datetime
 
-from dispatcher.core.context import Context, Setting, class_of, estimate_of, look
-from dispatcher.core.decision import Candidate, Decision, Fit, Outcome, Rejection
+from dispatcher.core.context import Setting, class_of, estimate_of, look
+from dispatcher.core.decision import Candidate, Decision, Fit, Outcome
 from dispatcher.core.filters import judge
-from dispatcher.core.holds import hold_of, live_holds
+from dispatcher.core.holds import hold_of
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
-from dispatcher.core.index import ViewIndex
+from dispatcher.core.memo import CandidateMemo, Ground, Slate, plain_slate
 from dispatcher.core.policy import Policy
-from dispatcher.core.snapshot import Hold, Link, Snapshot, digest_of
+from dispatcher.core.snapshot import Link, Snapshot, digest_of
 from dispatcher.core.terms import price, total_of
 from dispatcher.core.version import CODE_VERSION
 from dispatcher.core.workload import Request
@@ -24,27 +24,37 @@ _PREFERENCE = {Fit.NOW: 0, Fit.BY_PREEMPTION: 1}
 
 
 def decide(
-    request: Request, snapshot: Snapshot, policy: Policy, now: datetime, views: ViewIndex | None = None
+    request: Request, snapshot: Snapshot, policy: Policy, now: datetime, memo: CandidateMemo | None = None
 ) -> Decision:
     """Choose one cluster for a request, or none, and record everything that was weighed.
 
-    `views` saves work between decisions on the same snapshot and changes no answer.
+    `memo` saves weighing what has not changed since earlier decisions, and changes no answer.
 
     Raises:
         ValueError: the request names no class and its queue is not in the plan (see `class_of`).
     """
     plan = policy.classes[class_of(request, policy)]
     setting = Setting(request, policy, now, plan, estimate_of(request, plan))
-    holds = live_holds(snapshot.holds, {cluster.name: cluster.worker for cluster in snapshot.clusters}, now)
-    indexes = views if views is not None else ViewIndex()
-    candidates: list[Candidate] = []
-    for cluster in sorted(snapshot.clusters, key=lambda c: c.name):
-        seen = look(setting, cluster, tuple(h for h in holds if h.cluster == cluster.name), indexes)
-        priced = replace(seen, terms=price(seen))
-        candidates.append(_candidate(priced, judge(priced)))
-    order = rank(request.uid, tuple(candidates))
-    return _record(
-        setting, tuple(candidates), order[0] if order else None, _snapshot_digest(snapshot, candidates, holds)
+    slate = memo.slate(setting, snapshot, weigh) if memo is not None else plain_slate(setting, snapshot, weigh)
+    order = rank(request.uid, slate.eligible)
+    return _record(setting, slate, order[0] if order else None)
+
+
+def weigh(setting: Setting, ground: Ground) -> Candidate:
+    """One candidate: how the request fits, what it costs there, and everything that stands against it."""
+    seen = look(setting, ground.cluster, ground.index, ground.holds)
+    priced = replace(seen, terms=price(seen))
+    fit = priced.fit
+    return Candidate(
+        cluster=ground.cluster.name,
+        fit=fit.fit if ground.cluster.link is Link.CONNECTED else Fit.UNKNOWN,
+        rejections=judge(priced),
+        terms=priced.terms,
+        total_usd_micro=total_of(priced.terms),
+        queue=fit.queue,
+        placements=fit.placements,
+        observed_at=None,
+        view_digest="",
     )
 
 
@@ -63,28 +73,12 @@ def _tie(uid: WorkloadUid, cluster: ClusterName) -> str:
     return hashlib.sha256(f"{uid}/{cluster}".encode()).hexdigest()
 
 
-def _candidate(context: Context, rejections: tuple[Rejection, ...]) -> Candidate:
-    worker, fit = context.cluster.worker, context.fit
-    return Candidate(
-        cluster=context.cluster.name,
-        fit=fit.fit if context.cluster.link is Link.CONNECTED else Fit.UNKNOWN,
-        rejections=rejections,
-        terms=context.terms,
-        total_usd_micro=total_of(context.terms),
-        queue=fit.queue,
-        placements=fit.placements,
-        observed_at=worker.observed_at if worker else None,
-        view_digest=context.index.digest if context.index else "",
-    )
-
-
-def _record(
-    setting: Setting, candidates: tuple[Candidate, ...], chosen: ClusterName | None, snapshot_digest: str
-) -> Decision:
+def _record(setting: Setting, slate: Slate, chosen: ClusterName | None) -> Decision:
     request = setting.request
     outcome = Outcome.WAIT if chosen is None else Outcome.ADD if request.already_nominated else Outcome.NOMINATE
-    blank = Decision(
-        id=DecisionId(""),
+    told = (slate.request_digest, slate.snapshot_digest, slate.candidates_digest, setting.policy.digest, CODE_VERSION)
+    return Decision(
+        id=DecisionId(digest_of((*told, setting.now, outcome, chosen))),
         workload=request.uid,
         key=request.key,
         job_kind=request.job_kind,
@@ -97,19 +91,10 @@ def _record(
         already_nominated=request.already_nominated,
         workload_class=setting.plan.workload_class,
         estimate=setting.estimate,
-        candidates=candidates,
-        request_digest=digest_of(request),
-        snapshot_digest=snapshot_digest,
+        candidates=slate.candidates,
+        request_digest=slate.request_digest,
+        snapshot_digest=slate.snapshot_digest,
         policy_digest=setting.policy.digest,
         resource_version=request.resource_version,
         code_version=CODE_VERSION,
     )
-    return replace(blank, id=DecisionId(digest_of(blank)))
-
-
-def _snapshot_digest(snapshot: Snapshot, candidates: list[Candidate], holds: tuple[Hold, ...]) -> str:
-    """What was seen, by content: each cluster's link, hub object and view, and the promises that counted."""
-    seen = {candidate.cluster: candidate.view_digest for candidate in candidates}
-    clusters = tuple((c.name, c.link.value, c.multikueue, seen[c.name]) for c in snapshot.clusters)
-    promised = tuple((h.workload, h.cluster, h.decision, h.made_at, h.expires_at) for h in holds)
-    return digest_of((tuple(sorted(clusters, key=lambda entry: entry[0])), promised))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dispatcher.core.ids import FlavorName, QueueName
 from dispatcher.core.index import ClusterIndex, Room
 from dispatcher.core.nodes import NodeTable, free_total
+from dispatcher.core.nodeset import members
 from dispatcher.core.resources import MIG_PREFIX, WHOLE_GPU, Resources
 
 _COMPUTE_SLICES = 7
@@ -54,8 +55,8 @@ def headroom(index: ClusterIndex, room: Room, queue: QueueName) -> tuple[Headroo
 def _headroom(index: ClusterIndex, room: Room, queue: QueueName, flavor: FlavorName, resource: str) -> Headroom:
     known = index.view.flavors.get(flavor)
     labels = known.labels if known else ()
-    nodes = tuple(i for i in room.nodes.flavored(labels) if room.nodes.nodes[i].present)
-    names = {room.nodes.nodes[i].name for i in nodes}
+    nodes = room.nodes.flavored(labels) & room.nodes.present
+    names = {room.nodes.frame.marks.names[at] for at in members(nodes)}
     of_flavor = [node for node in index.view.nodes if node.name in names]
     queues = sorted(index.view.queues)
     return Headroom(
@@ -91,4 +92,4 @@ def physical_gpus(amounts: Resources, memory_gib: int) -> int:
 
 def physical_free(table: NodeTable, resource: str) -> int:
     """Free amount over all present nodes, each once."""
-    return free_total(table, (i for i, node in enumerate(table.nodes) if node.present), resource)
+    return free_total(table, table.present, resource)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from dispatcher.core.decision import Decision, Outcome
-from dispatcher.core.ids import ClusterName
+from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.policy import Policy
-from dispatcher.core.snapshot import Hold, WorkerView
+from dispatcher.core.snapshot import Hold, Snapshot, WorkerView
 from dispatcher.core.workload import Request
 
 
@@ -54,6 +56,72 @@ def live_holds(
             seen[(hold.workload, hold.cluster, hold.decision)] = hold
     latest = {(hold.workload, hold.cluster): hold for hold in seen.values()}
     return tuple(sorted(latest.values(), key=_order))
+
+
+@dataclass(slots=True)
+class HoldBook:
+    """The live holds of one snapshot after another, cluster by cluster. It gives what `live_holds` gives, in parts.
+
+    A snapshot that only has more holds than the one before costs what is new in it; so does time that passes without
+    a hold's end.
+    """
+
+    _all: tuple[Hold, ...] | None = None
+    _live: dict[ClusterName, tuple[Hold, ...]] = field(default_factory=dict)
+    _by_workload: dict[WorkloadUid, int] = field(default_factory=dict)
+    _since: datetime | None = None
+    _until: datetime | None = None
+    """Between these two the same holds are live; `_until` None: for ever."""
+
+    def forget(self) -> None:
+        """Other views: what they show of holds is to be looked at again."""
+        self._all = None
+
+    def has(self, workload: WorkloadUid) -> bool:
+        return workload in self._by_workload
+
+    def changes(self, snapshot: Snapshot, now: datetime) -> list[tuple[ClusterName, tuple[Hold, ...]]]:
+        """The clusters on which other holds are live than before, with these, oldest first."""
+        calm = self._since is not None and self._since <= now and (self._until is None or now < self._until)
+        if snapshot.holds is self._all and calm:
+            return []
+        known = len(self._all) if self._all is not None else 0
+        added = snapshot.holds[known:]
+        grown = self._all is not None and snapshot.holds[:known] == self._all
+        if not (calm and grown):
+            return self._read(snapshot, now)
+        for hold in added:
+            if not self._is_new(hold, snapshot, now):
+                return self._read(snapshot, now)
+            self._enter(hold)
+        self._all = snapshot.holds
+        return [(name, self._live[name]) for name in sorted({hold.cluster for hold in added})]
+
+    def _is_new(self, hold: Hold, snapshot: Snapshot, now: datetime) -> bool:
+        """Whether a hold is live and the first of its workload, so that it only has to be put in its place."""
+        cluster = snapshot.cluster(hold.cluster)
+        shown = is_visible(hold, cluster.worker if cluster is not None else None)
+        return hold.expires_at > now and not shown and not self.has(hold.workload)
+
+    def _enter(self, hold: Hold) -> None:
+        there = list(self._live.get(hold.cluster, ()))
+        insort(there, hold, key=_order)
+        self._live[hold.cluster] = tuple(there)
+        self._by_workload[hold.workload] = self._by_workload.get(hold.workload, 0) + 1
+        self._until = hold.expires_at if self._until is None else min(self._until, hold.expires_at)
+
+    def _read(self, snapshot: Snapshot, now: datetime) -> list[tuple[ClusterName, tuple[Hold, ...]]]:
+        before, self._live, self._by_workload, self._until = self._live, {}, {}, None
+        live = live_holds(snapshot.holds, {c.name: c.worker for c in snapshot.clusters}, now)
+        found: dict[ClusterName, list[Hold]] = {}
+        for hold in live:
+            found.setdefault(hold.cluster, []).append(hold)
+            self._by_workload[hold.workload] = self._by_workload.get(hold.workload, 0) + 1
+        self._live = {name: tuple(holds) for name, holds in found.items()}
+        self._all, self._since = snapshot.holds, now
+        self._until = min((hold.expires_at for hold in live), default=None)
+        names = sorted({*before, *self._live})
+        return [(name, self._live.get(name, ())) for name in names]
 
 
 def is_visible(hold: Hold, view: WorkerView | None) -> bool:

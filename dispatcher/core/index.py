@@ -1,19 +1,33 @@
-"""Per-cluster numbers worked out once per view: quota tree, free vectors, foreign jobs. Passed in, never global.
+"""Per-cluster numbers worked out from a view: quota tree, free amounts, foreign work. Passed in, never global.
 
-A `ViewIndex` only saves time. The same views give the same answers with a new index, an old one or none.
+What is worked out depends on the view's content alone, not on its age, and each part on some fields of it: a view that
+shares fields or single objects with the one before takes over what was worked out for them. That only saves time: the
+same view gives the same answers with a known index, another one or none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName
-from dispatcher.core.nodes import Demand, NodeTable, PodGroup, node_table, pack, pod_group, toleration_of
+from dispatcher.core.nodes import (
+    Demand,
+    NodeTable,
+    PodGroup,
+    TableSource,
+    pack,
+    pod_group,
+    table_source,
+    toleration_of,
+)
 from dispatcher.core.quota import QuotaTree, quota_tree
 from dispatcher.core.resources import PODS, Resources
-from dispatcher.core.snapshot import Hold, WorkerCopy, WorkerView, digest_of
+from dispatcher.core.snapshot import ClusterSnapshot, Hold, WorkerCopy, WorkerView, digest_of, digest_of_all
 from dispatcher.core.workload import PodSet
+
+Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,63 +38,137 @@ class Room:
     nodes: NodeTable
 
 
+@dataclass(frozen=True, slots=True)
+class ForeignWork:
+    """What lies on a worker and is not ours: workloads by (namespace, name), jobs by (namespace, kind, name)."""
+
+    workloads: frozenset[tuple[str, str]]
+    jobs: frozenset[tuple[str, str, str]]
+
+
 @dataclass(slots=True)
 class ClusterIndex:
-    """One view's derived numbers. `base` has reservations and pods, not holds; `room` deducts holds as well."""
+    """A view's derived numbers. `base` has reservations and pods, not holds; `room` deducts holds as well.
+
+    `digest` is of the view's content. Everything but `view` is the same for every view of the same content.
+    """
 
     view: WorkerView
     digest: str
     base: Room
-    foreign_jobs: frozenset[tuple[str, str, str]]
+    foreign: ForeignWork
     reservations: Mapping[tuple[QueueName, FlavorName, str], tuple[tuple[int, int], ...]]
-    _holds: tuple[Hold, ...] = ()
-    _room: Room | None = None
+    parts: _Parts
+    _holds: list[Hold] = field(default_factory=list)
+    _rooms: list[Room] = field(default_factory=list)
 
     def below(self, queue: QueueName, flavor: FlavorName, resource: str, priority: int) -> int:
         """How much workloads of lower priority have reserved in a queue: what a preemption there could free."""
         return sum(amount for p, amount in self.reservations.get((queue, flavor, resource), ()) if p < priority)
 
     def room(self, holds: tuple[Hold, ...]) -> Room:
-        """The room left when these holds, oldest first, have taken theirs. A longer list continues a shorter one."""
-        known = len(self._holds)
-        if self._room is None or self._holds != holds[:known]:
-            self._room, known = self.base, 0
-        for hold in holds[known:]:
-            self._room = deduct(self._room, hold, self.view)
-        self._holds = holds
-        return self._room
+        """The room left when these holds, oldest first, have taken theirs; remembered as far as two lists agree."""
+        shared = 0
+        for known, hold in zip(self._holds, holds, strict=False):
+            if known is not hold and known != hold:
+                break
+            shared += 1
+        del self._holds[shared:], self._rooms[shared:]
+        for hold in holds[shared:]:
+            before = self._rooms[-1] if self._rooms else self.base
+            self._holds.append(hold)
+            self._rooms.append(deduct(before, hold, self.view))
+        return self._rooms[-1] if self._rooms else self.base
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the next index of the same cluster may take over: the nodes' table, and digests by object."""
+
+    source: TableSource
+    digests: Mapping[str, Mapping[Hashable, tuple[object, str]]]
+
+
+_CONTENT = ("synced", "namespaces", "local_queues", "queues", "cohorts", "flavors", "nodes", "copies")
+"""The fields of a view that its index depends on: all but its age, its counter and its last error."""
+
+
+def same_content(one: WorkerView, other: WorkerView) -> bool:
+    """Whether two views of a worker differ in their age only. Fast where they share their fields, as views do."""
+    return all(_same(getattr(one, name), getattr(other, name)) for name in _CONTENT)
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other or one == other
+
+
+def index_view(view: WorkerView, known: ClusterIndex | None = None) -> ClusterIndex:
+    """Work out a view: its quota trees, and its nodes with pods that are reserved for but not yet bound packed in.
+
+    `known` is an earlier index of the same cluster; what has not changed since is taken over from it.
+    """
+    old = known.view if known is not None else None
+    source = table_source(view.nodes, known.parts.source if known is not None else None)
+    same_quota = old is not None and _same(old.queues, view.queues) and _same(old.cohorts, view.cohorts)
+    same_copies = old is not None and _same(old.copies, view.copies)
+    table = source.table
+    unbound = [group for _, copy in sorted(view.copies.items()) for group in _unbound(table, copy, view)]
+    if unbound:
+        table = table.with_free(pack(table, unbound, partial=True).free)
+    digests = {name: _digests(view, name, known) for name in _CONTENT}
+    return ClusterIndex(
+        view=view,
+        digest=digest_of_all(digest for part in digests.values() for _, digest in part.values()),
+        base=Room(known.base.quota if known is not None and same_quota else quota_tree(view), table),
+        foreign=known.foreign if known is not None and same_copies else _foreign(view),
+        reservations=known.reservations if known is not None and same_copies else _reservations(view),
+        parts=_Parts(source, digests),
+    )
+
+
+def _digests(view: WorkerView, name: str, known: ClusterIndex | None) -> Mapping[Hashable, tuple[object, str]]:
+    """The digest of every object in a field of the view; an object that is the same as before keeps its digest."""
+    before = known.parts.digests[name] if known is not None else {}
+    if known is not None and getattr(known.view, name) is getattr(view, name):
+        return before
+    found: dict[Hashable, tuple[object, str]] = {}
+    for key, value in _objects(getattr(view, name)):
+        old = before.get(key)
+        found[key] = old if old is not None and _same(old[0], value) else (value, digest_of((name, key, value)))
+    return found
+
+
+def _objects(field_: Any) -> Iterable[tuple[Hashable, object]]:
+    """The objects of a field by a key of their own: of a mapping, by name, or by position where they have none."""
+    if isinstance(field_, Mapping):
+        return field_.items()
+    entries = field_ if isinstance(field_, tuple) else (field_,)
+    return ((getattr(entry, "name", at), entry) for at, entry in enumerate(entries))
+
+
+def _foreign(view: WorkerView) -> ForeignWork:
+    others = [copy for copy in view.copies.values() if not copy.ours]
+    return ForeignWork(
+        frozenset((copy.namespace, copy.name) for copy in others),
+        frozenset((copy.namespace, copy.job_kind, copy.job_name) for copy in others if copy.job_name),
+    )
 
 
 @dataclass(slots=True)
 class ViewIndex:
-    """The newest ClusterIndex per cluster; a view that is another object is indexed anew."""
+    """The newest ClusterIndex per cluster. Views of the same content have the same index."""
 
     _clusters: dict[ClusterName, ClusterIndex] = field(default_factory=dict)
 
-    def of(self, view: WorkerView) -> ClusterIndex:
-        known = self._clusters.get(view.cluster)
-        if known is None or known.view is not view:
-            known = self._clusters[view.cluster] = index_view(view)
+    def of(self, cluster: ClusterSnapshot) -> ClusterIndex | None:
+        """The numbers of a cluster as seen; None for a view that was never complete, which says nothing."""
+        view = cluster.worker
+        if view is None or not view.synced:
+            return None
+        known = self._clusters.get(cluster.name)
+        if known is None or (known.view is not view and not same_content(known.view, view)):
+            known = self._clusters[cluster.name] = index_view(view, known)
         return known
-
-
-def index_view(view: WorkerView) -> ClusterIndex:
-    """Work out a view: its quota trees, and its nodes with pods that are reserved for but not yet bound packed in."""
-    table = node_table(view.nodes)
-    unbound = [group for _, copy in sorted(view.copies.items()) for group in _unbound(table, copy, view)]
-    if unbound:
-        table = table.with_free(pack(table, unbound, partial=True).free)
-    return ClusterIndex(
-        view=view,
-        digest=digest_of(view),
-        base=Room(quota_tree(view), table),
-        foreign_jobs=frozenset(
-            (copy.namespace, copy.job_kind, copy.job_name)
-            for copy in view.copies.values()
-            if not copy.ours and copy.job_name
-        ),
-        reservations=_reservations(view),
-    )
 
 
 def _reservations(view: WorkerView) -> dict[tuple[QueueName, FlavorName, str], tuple[tuple[int, int], ...]]:
@@ -120,7 +208,7 @@ def _unbound(table: NodeTable, copy: WorkerCopy, view: WorkerView) -> list[PodGr
     return groups
 
 
-def _labels(view: WorkerView, flavor: FlavorName | None) -> tuple[tuple[str, str], ...]:
+def _labels(view: WorkerView, flavor: FlavorName | None) -> Labels:
     known = view.flavors.get(flavor) if flavor is not None else None
     return known.labels if known else ()
 

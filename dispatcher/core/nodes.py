@@ -1,21 +1,24 @@
 """Free capacity per node, and where the pods of a gang would lie: quota says what is allowed, nodes what is there.
 
 A sum of free GPUs over nodes fits nothing by itself (FR-SCO-02): every pod is placed on one node. Amounts are vectors
-over the resources that the cluster's nodes name, so that the hot loop works on plain tuples.
+over the resources that the cluster's nodes name. Nodes with the same free vector are one set (`nodeset.py`): placing a
+gang costs by distinct vectors, of which a cluster has tens, and never by nodes, of which it has a thousand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from dispatcher.core.ids import FlavorName
+from dispatcher.core.nodeset import NO_NODES, NodeMarks, Nodes, first, first_of, marks_of, same_marks
 from dispatcher.core.resources import CPU, MEMORY, PODS, Resources, is_gpu
-from dispatcher.core.selectors import is_lifecycle, node_matches, untolerated
-from dispatcher.core.snapshot import NodeView, Taint
+from dispatcher.core.snapshot import NodeView
 from dispatcher.core.workload import Requirement, Toleration
 
 Vector = tuple[int, ...]
+Spaces = Mapping[Vector, Nodes]
+"""Which nodes have which amounts: disjoint sets that together are all nodes."""
 
 _NO_POD_LIMIT = 1 << 30
 """Free pods of a node that declares no pod capacity: more than any gang, never compared with another node's."""
@@ -37,67 +40,79 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """The part of a node that packing does not change. `present`: ready, schedulable and not being deleted."""
+class NodeFrame:
+    """The part of a cluster's nodes that placing pods does not change; `sizes` are the allocatable amounts.
 
-    name: str
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    present: bool
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTable:
-    """All nodes of a cluster in name order. `free` and `allocatable` have a vector per node, aligned with `resources`.
-
-    Free amounts of absent nodes are kept (they come back), but such nodes are never eligible. `eligible` results are
-    remembered per demand in `_cache`, which only saves time: it cannot change an answer.
+    `eligible` results are remembered per demand in `_cache`, which only saves time: it cannot change an answer.
     """
 
     resources: tuple[str, ...]
-    nodes: tuple[NodeFacts, ...]
-    allocatable: tuple[Vector, ...]
-    free: tuple[Vector, ...]
+    marks: NodeMarks
+    sizes: Spaces
     gpu_places: tuple[int, ...]
-    _cache: dict[Demand, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _cache: dict[Demand, Nodes] = field(default_factory=dict, repr=False, compare=False)
 
-    def eligible(self, demand: Demand) -> tuple[int, ...]:
-        """Nodes that are present and that these pods may use, in name order."""
+    def eligible(self, demand: Demand) -> Nodes:
+        """Nodes that are present and that these pods may use."""
         found = self._cache.get(demand)
         if found is None:
-            found = tuple(i for i in self.selected(demand) if _usable(self.nodes[i], demand))
+            found = self.selected(demand)
+            if not demand.absent:
+                found &= self.marks.present
+            if not demand.any_taint:
+                found &= self.marks.tolerated(demand.tolerations)
             self._cache[demand] = found
         return found
 
-    def selected(self, demand: Demand) -> tuple[int, ...]:
+    def selected(self, demand: Demand) -> Nodes:
         """Nodes whose labels fit, present or not, tolerated or not."""
-        return tuple(i for i, node in enumerate(self.nodes) if _labelled(node, demand))
-
-    def flavored(self, labels: tuple[tuple[str, str], ...]) -> tuple[int, ...]:
-        """Nodes that carry a flavor's labels."""
-        return self.selected(Demand(labels))
-
-    def with_free(self, free: Sequence[Vector]) -> NodeTable:
-        return replace(self, free=tuple(free))
+        return self.marks.carrying(demand.flavor_labels) & self.marks.matching(demand.selector, demand.terms)
 
     def place_of(self, resource: str) -> int | None:
         return self.resources.index(resource) if resource in self.resources else None
 
-    def amount(self, vector: Vector, resource: str) -> int:
-        place = self.place_of(resource)
-        return 0 if place is None else vector[place]
+
+@dataclass(frozen=True, slots=True)
+class NodeTable:
+    """All nodes of a cluster with what is free on them. Free amounts of absent nodes are kept (they come back)."""
+
+    frame: NodeFrame
+    free: Spaces
+
+    def with_free(self, free: Spaces) -> NodeTable:
+        return NodeTable(self.frame, free)
+
+    def emptied(self) -> NodeTable:
+        """The same nodes as if no pod were on them."""
+        return NodeTable(self.frame, self.frame.sizes)
+
+    def eligible(self, demand: Demand) -> Nodes:
+        return self.frame.eligible(demand)
+
+    def selected(self, demand: Demand) -> Nodes:
+        return self.frame.selected(demand)
+
+    def flavored(self, labels: tuple[tuple[str, str], ...]) -> Nodes:
+        """Nodes that carry a flavor's labels."""
+        return self.frame.marks.carrying(labels)
+
+    @property
+    def present(self) -> Nodes:
+        return self.frame.marks.present
+
+    def amounts(self, nodes: Nodes, resource: str) -> list[tuple[int, int]]:
+        """(free amount, number of nodes) of a resource over a set; over-used nodes have an amount below zero."""
+        place = self.frame.place_of(resource)
+        parts = ((vector, (at & nodes).bit_count()) for vector, at in self.free.items() if at & nodes)
+        return [(0 if place is None else vector[place], count) for vector, count in parts]
 
 
-def _labelled(node: NodeFacts, demand: Demand) -> bool:
-    if any(node.labels.get(key) != value for key, value in demand.flavor_labels):
-        return False
-    return node_matches(demand.selector, demand.terms, node.labels)
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """A table and the nodes that it was made of, so that the next one need not start from nothing."""
 
-
-def _usable(node: NodeFacts, demand: Demand) -> bool:
-    if not node.present and not demand.absent:
-        return False
-    return demand.any_taint or untolerated(demand.tolerations, node.taints) is None
+    nodes: tuple[NodeView, ...]
+    table: NodeTable
 
 
 def node_table(nodes: Iterable[NodeView]) -> NodeTable:
@@ -105,25 +120,48 @@ def node_table(nodes: Iterable[NodeView]) -> NodeTable:
 
     Real placement is what counts here, whatever a recorded assignment says (FR-SCO-12).
     """
-    ordered = sorted(nodes, key=lambda node: node.name)
-    names = sorted({PODS, *(name for node in ordered for name, _ in node.allocatable)})
-    resources = tuple(names)
-    allocatable = tuple(_vector(node.allocatable, resources) for node in ordered)
-    free = tuple(_free(node, total, resources) for node, total in zip(ordered, allocatable, strict=True))
-    return NodeTable(
-        resources=resources,
-        nodes=tuple(_facts(node) for node in ordered),
-        allocatable=allocatable,
-        free=free,
-        gpu_places=tuple(i for i, name in enumerate(resources) if is_gpu(name)),
-    )
+    return table_source(tuple(nodes)).table
 
 
-def _facts(node: NodeView) -> NodeFacts:
-    away = any(is_lifecycle(taint) and taint.effect != "PreferNoSchedule" for taint in node.taints)
-    present = node.ready and node.schedulable and not node.deleting
-    lasting = tuple(taint for taint in node.taints if not is_lifecycle(taint))
-    return NodeFacts(node.name, dict(node.labels), lasting, present and not away)
+def table_source(nodes: tuple[NodeView, ...], known: TableSource | None = None) -> TableSource:
+    """The table of these nodes; `known` saves work where only amounts have changed, and changes no answer."""
+    if known is not None and nodes is known.nodes:
+        return known
+    ordered = tuple(sorted(nodes, key=lambda node: node.name))
+    moved = _moved(ordered, known) if known is not None else None
+    table = _fresh(ordered) if moved is None or known is None else known.table.with_free(moved)
+    return TableSource(nodes if nodes == ordered else ordered, table)
+
+
+def _moved(ordered: tuple[NodeView, ...], known: TableSource) -> Spaces | None:
+    """The known free amounts after what changed on single nodes; None when more than amounts changed."""
+    if len(ordered) != len(known.nodes):
+        return None
+    changed = [
+        at for at, (old, new) in enumerate(zip(known.nodes, ordered, strict=True)) if old is not new and old != new
+    ]
+    resources, free = known.table.frame.resources, dict(known.table.free)
+    for at in changed:
+        old, new = known.nodes[at], ordered[at]
+        if old.allocatable != new.allocatable or not same_marks(old, new):
+            return None
+        before, after = (_free(node, _vector(node.allocatable, resources), resources) for node in (old, new))
+        if before != after:
+            _move(free, before, after, 1 << at)
+    return free
+
+
+def _fresh(ordered: tuple[NodeView, ...]) -> NodeTable:
+    resources = tuple(sorted({PODS, *(name for node in ordered for name, _ in node.allocatable)}))
+    sizes: dict[Vector, Nodes] = {}
+    free: dict[Vector, Nodes] = {}
+    for at, node in enumerate(ordered):
+        total = _vector(node.allocatable, resources)
+        left = _free(node, total, resources)
+        sizes[total] = sizes.get(total, NO_NODES) | 1 << at
+        free[left] = free.get(left, NO_NODES) | 1 << at
+    gpu_places = tuple(at for at, name in enumerate(resources) if is_gpu(name))
+    return NodeTable(NodeFrame(resources, marks_of(ordered), sizes, gpu_places), free)
 
 
 def _vector(amounts: Resources, resources: tuple[str, ...]) -> Vector:
@@ -154,11 +192,22 @@ class PodGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
-    """Where pods would lie: (group, node index, pods) triples, the free vectors after, and the groups not placed."""
+class Spot:
+    """Nodes that were alike and take equally many pods of a group; `before` and `after` are their free amounts."""
 
-    placed: tuple[tuple[str, int, int], ...]
-    free: tuple[Vector, ...]
+    group: str
+    nodes: Nodes
+    pods: int
+    before: Vector
+    after: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Where pods would lie, the free amounts after, and the groups that found no place."""
+
+    placed: tuple[Spot, ...]
+    free: Spaces
     failed: tuple[str, ...]
 
 
@@ -166,10 +215,11 @@ def pod_group(table: NodeTable, name: str, count: int, per_pod: Resources, deman
     """A group with its needs as places in the table's vectors; one `pods` is always needed (FR-SCO-09)."""
     wanted = dict(per_pod.items)
     wanted[PODS] = max(1, wanted.get(PODS, 0))
-    missing = next((r for r, value in sorted(wanted.items()) if value > 0 and table.place_of(r) is None), None)
+    asked = sorted((resource, value) for resource, value in wanted.items() if value > 0)
+    missing = next((resource for resource, _ in asked if resource not in table.frame.resources), None)
     need = None
     if missing is None:
-        need = tuple((table.resources.index(r), value) for r, value in sorted(wanted.items()) if value > 0)
+        need = tuple((table.frame.resources.index(resource), value) for resource, value in asked)
     return PodGroup(name, count, need, demand, per_pod.gpus(), missing)
 
 
@@ -180,31 +230,33 @@ def pack(table: NodeTable, groups: Iterable[PodGroup], *, partial: bool = False)
     claim one that does not. With `partial`, a group that does not fit as a whole places what it can (pods that a worker
     has already reserved quota for), otherwise it takes nothing.
     """
-    free = list(table.free)
-    placed: list[tuple[str, int, int]] = []
+    free = dict(table.free)
+    placed: list[Spot] = []
     failed: list[str] = []
     for group in sorted(groups, key=lambda g: (-g.gpus, _size(g), g.name)):
-        spots, left = _spots(table, free, group)
-        if left and not partial:
-            failed.append(group.name)
-            continue
+        spots, left = _spots(table.frame, free, group)
         if left:
             failed.append(group.name)
-        for node, pods in spots:
-            free[node] = _less(free[node], group.need or (), pods)
-            placed.append((group.name, node, pods))
-    return Packing(tuple(placed), tuple(free), tuple(failed))
+            if not partial:
+                continue
+        for spot in spots:
+            _move(free, spot.before, spot.after, spot.nodes)
+        placed += spots
+    return Packing(tuple(placed), free, tuple(failed))
 
 
 def _size(group: PodGroup) -> tuple[int, ...]:
     return tuple(-amount for _, amount in group.need or ())
 
 
-def _less(vector: Vector, need: tuple[tuple[int, int], ...], pods: int) -> Vector:
-    amounts = list(vector)
-    for place, amount in need:
-        amounts[place] -= amount * pods
-    return tuple(amounts)
+def _move(free: dict[Vector, Nodes], before: Vector, after: Vector, nodes: Nodes) -> None:
+    """These nodes have other free amounts now. A vector that no node has any longer is not kept."""
+    left = free[before] & ~nodes
+    if left:
+        free[before] = left
+    else:
+        del free[before]
+    free[after] = free.get(after, NO_NODES) | nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +264,20 @@ class _Room:
     """Nodes with the same free amounts: in which order they are taken, the pods that each fits, and its free GPUs."""
 
     order: tuple[int, ...]
-    nodes: tuple[int, ...]
+    nodes: Nodes
+    vector: Vector
     pods: int
     gpus: int
 
+    def spot(self, group: PodGroup, nodes: Nodes, pods: int) -> Spot:
+        amounts = list(self.vector)
+        for place, amount in group.need or ():
+            amounts[place] -= amount * pods
+        return Spot(group.name, nodes, pods, self.vector, tuple(amounts))
 
-def _spots(table: NodeTable, free: Sequence[Vector], group: PodGroup) -> tuple[list[tuple[int, int]], int]:
-    """(node, pods) for a group of equal pods, and how many found no place.
+
+def _spots(frame: NodeFrame, free: Spaces, group: PodGroup) -> tuple[list[Spot], int]:
+    """Where a group of equal pods goes, and how many found no place.
 
     Nodes that end up with the fewest unused GPUs are taken first, the fuller ones before the empty ones, and nodes
     without GPUs first for pods that want none: whole nodes stay whole for whole-node gangs. The last pods go where they
@@ -226,68 +285,68 @@ def _spots(table: NodeTable, free: Sequence[Vector], group: PodGroup) -> tuple[l
     """
     if group.need is None:
         return [], group.count
-    rooms = _rooms(table, free, group)
-    spots: list[tuple[int, int]] = []
+    rooms = _rooms(frame, free, group)
+    spots: list[Spot] = []
     left = group.count
     for at, room in enumerate(rooms):
-        whole = min(len(room.nodes), left // room.pods)
-        spots += [(node, room.pods) for node in room.nodes[:whole]]
+        whole = min(room.nodes.bit_count(), left // room.pods)
+        taken = first_of(room.nodes, whole)
+        if taken:
+            spots.append(room.spot(group, taken, room.pods))
         left -= whole * room.pods
-        if left and whole < len(room.nodes):
-            spots.append((_tightest(rooms[at:], room, whole, left), left))
+        if left and taken != room.nodes:
+            spots.append(_tightest(rooms[at:], taken, left, group))
             return spots, 0
         if not left:
             return spots, 0
     return spots, left
 
 
-def _tightest(rooms: Sequence[_Room], first: _Room, taken: int, pods: int) -> int:
-    """The node that the last pods leave the least of; `taken` nodes of the first room are used up."""
+def _tightest(rooms: Sequence[_Room], taken: Nodes, pods: int, group: PodGroup) -> Spot:
+    """Where the last pods leave the least; the nodes `taken` of the first room are used up."""
     best = min((room for room in rooms if room.pods >= pods), key=lambda room: (room.gpus, room.order))
-    return best.nodes[taken] if best is first else best.nodes[0]
+    open_to = best.nodes & ~taken if best is rooms[0] else best.nodes
+    return best.spot(group, first_of(open_to, 1), pods)
 
 
-def _rooms(table: NodeTable, free: Sequence[Vector], group: PodGroup) -> list[_Room]:
-    """Every eligible node with room, gathered by equal free amounts (most nodes of a pool are), in the order of use."""
-    alike: dict[Vector, list[int]] = {}
-    for node in table.eligible(group.demand):
-        alike.setdefault(free[node], []).append(node)
-    need = group.need or ()
-    cpu, memory = table.place_of(CPU), table.place_of(MEMORY)
+def _rooms(frame: NodeFrame, free: Spaces, group: PodGroup) -> list[_Room]:
+    """Eligible nodes with room, gathered by equal free amounts, in the order of use."""
+    eligible, need = frame.eligible(group.demand), group.need or ()
+    cpu, memory = frame.place_of(CPU), frame.place_of(MEMORY)
     rooms: list[_Room] = []
-    for vector, nodes in alike.items():
-        pods = min(vector[place] // amount for place, amount in need)
+    for vector, nodes in free.items():
+        open_to = nodes & eligible
+        if not open_to:
+            continue
+        pods = min([vector[place] // amount for place, amount in need])
         if pods <= 0:
             continue
-        gpus = _gpus(table, vector)
+        gpus = sum([vector[place] for place in frame.gpu_places])
         leftover = gpus - pods * group.gpus if group.gpus else gpus
         cores, bytes_free = (vector[at] if at is not None else 0 for at in (cpu, memory))
-        rooms.append(_Room((leftover, gpus, cores, bytes_free, nodes[0]), tuple(nodes), pods, gpus))
+        rooms.append(_Room((leftover, gpus, cores, bytes_free, first(open_to)), open_to, vector, pods, gpus))
     return sorted(rooms, key=lambda room: room.order)
-
-
-def _gpus(table: NodeTable, vector: Vector) -> int:
-    return sum(vector[place] for place in table.gpu_places)
 
 
 # --- reading a table ---------------------------------------------------------------------------------------------
 
 
-def free_total(table: NodeTable, nodes: Iterable[int], resource: str) -> int:
+def free_total(table: NodeTable, nodes: Nodes, resource: str) -> int:
     """Free amount of a resource over distinct nodes; over-used nodes count as nothing, not as a debt (FR-SCO-11)."""
-    return sum(max(0, table.amount(table.free[i], resource)) for i in sorted(set(nodes)))
+    return sum(max(0, amount) * count for amount, count in table.amounts(nodes, resource))
 
 
-def largest_free(table: NodeTable, nodes: Iterable[int], resource: str) -> int | None:
+def largest_free(table: NodeTable, nodes: Nodes, resource: str) -> int | None:
     """The most that any one of the nodes has free; None for no nodes, which is not zero (FR-SCO-08)."""
-    amounts = [max(0, table.amount(table.free[i], resource)) for i in nodes]
-    return max(amounts) if amounts else None
+    return max((max(0, amount) for amount, _ in table.amounts(nodes, resource)), default=None)
 
 
 def combined_free(table: NodeTable, flavors: Mapping[FlavorName, tuple[tuple[str, str], ...]], resource: str) -> int:
     """What several flavors have free together: each node once, however many flavors select it (FR-SCO-11)."""
-    distinct = {i for labels in flavors.values() for i in table.flavored(labels) if table.nodes[i].present}
-    return free_total(table, distinct, resource)
+    distinct = NO_NODES
+    for labels in flavors.values():
+        distinct |= table.flavored(labels)
+    return free_total(table, distinct & table.present, resource)
 
 
 def toleration_of(entry: tuple[str, str, str, str]) -> Toleration:

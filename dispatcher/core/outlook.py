@@ -10,7 +10,7 @@ there. A gang that has no place in any of them never fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from dispatcher.core.decision import Detail, Fit, Reason, Rejection, Resolver
@@ -20,16 +20,16 @@ from dispatcher.core.nodes import (
     NodeTable,
     Packing,
     PodGroup,
-    Vector,
     free_total,
     largest_free,
     node_table,
     pack,
     pod_group,
 )
+from dispatcher.core.nodeset import NO_NODES, Nodes, first, first_of, members
 from dispatcher.core.place import Broken, Place, held_rejection, taint_rejection
 from dispatcher.core.resources import NOTHING, PODS, is_gpu
-from dispatcher.core.selectors import PRODUCT_KEYS, requirement_holds, untolerated
+from dispatcher.core.selectors import PRODUCT_KEYS, untolerated
 from dispatcher.core.snapshot import NodeView
 from dispatcher.core.workload import PodSet
 
@@ -60,7 +60,7 @@ def judge_nodes(place: Place, groups: tuple[PodGroup, ...], flavors: Flavors) ->
     if place.holds and not pack(base, groups).failed:
         held = tuple(held_rejection(lacking.detail(g), lacking.flavors[g.name], place.holds) for g in failed)
         return Outlook(Fit.WHEN_OTHERS_LEAVE, held=held, spread=_spread(pack(base, groups)), when_empty=True)
-    empty = base.with_free(base.allocatable)
+    empty = base.emptied()
     alone = pack(empty, groups)
     if not alone.failed:
         nodes = tuple(Rejection(Reason.NODES, Resolver.WAIT, lacking.detail(g)) for g in failed)
@@ -93,28 +93,46 @@ def _widened(groups: tuple[PodGroup, ...], *, any_taint: bool = False, absent: b
 
 def _spread(packing: Packing) -> dict[str, int]:
     spread: dict[str, int] = {}
-    for group, _, _ in packing.placed:
-        spread[group] = spread.get(group, 0) + 1
+    for spot in packing.placed:
+        spread[spot.group] = spread.get(spot.group, 0) + spot.nodes.bit_count()
     return spread
 
 
 def _broken(
     table: NodeTable, packing: Packing, groups: tuple[PodGroup, ...], flavors: Mapping[str, FlavorName]
 ) -> tuple[Broken, ...]:
-    """GPUs left over on nodes that were whole and now are not, per flavor and resource (design section 5, best fit)."""
+    """GPUs left over on nodes that were whole and now are not, per flavor and resource (design section 5, best fit).
+
+    A node is counted once, for the first group with GPUs on it, with what is left when all groups lie.
+    """
     by_name = {group.name: group for group in groups}
     lost: dict[tuple[FlavorName, str], int] = {}
-    counted: set[int] = set()
-    for group, node, _ in packing.placed:
-        if not by_name[group].gpus or node in counted:
+    counted = NO_NODES
+    for spot in packing.placed:
+        if not by_name[spot.group].gpus:
             continue
-        counted.add(node)
-        for at in table.gpu_places:
-            whole, before, after = table.allocatable[node][at], table.free[node][at], packing.free[node][at]
-            if whole > 0 and before == whole and 0 < after < whole:
-                key = (flavors[group], table.resources[at])
-                lost[key] = lost.get(key, 0) + after
+        fresh = spot.nodes & ~counted
+        counted |= fresh
+        for at, left, count in _left_over(table, packing, fresh):
+            key = (flavors[spot.group], table.frame.resources[at])
+            lost[key] = lost.get(key, 0) + left * count
     return tuple(Broken(flavor, resource, amount) for (flavor, resource), amount in sorted(lost.items()))
+
+
+def _left_over(table: NodeTable, packing: Packing, among: Nodes) -> Iterator[tuple[int, int, int]]:
+    """(place of a resource, GPUs left on a node, number of such nodes) of nodes that were whole and are broken."""
+    for size, of_size in table.frame.sizes.items():
+        if not any(size[at] for at in table.frame.gpu_places) or not of_size & among:
+            continue
+        for before, had in table.free.items():
+            start = of_size & among & had
+            if not start:
+                continue
+            for after, have in packing.free.items():
+                count = (start & have).bit_count()
+                for at in table.frame.gpu_places if count else ():
+                    if before[at] == size[at] and 0 < after[at] < size[at]:
+                        yield at, after[at], count
 
 
 # --- the world as declared ---------------------------------------------------------------------------------------
@@ -174,22 +192,20 @@ class _Lacking:
         return self._detail(group, self.table, self.table.eligible(group.demand))
 
     def taint(self, group: PodGroup) -> Rejection:
-        flavor = self.flavors[group.name]
-        open_to = set(self.table.eligible(group.demand))
-        for node in self.table.eligible(replace(group.demand, any_taint=True)):
-            if node not in open_to:
-                taint = untolerated(group.demand.tolerations, self.table.nodes[node].taints)
-                if taint is not None:
-                    return taint_rejection(group.name, flavor, taint)
+        flavor, table = self.flavors[group.name], self.table
+        closed = table.eligible(replace(group.demand, any_taint=True)) & ~table.eligible(group.demand)
+        if closed:
+            taint = untolerated(group.demand.tolerations, table.frame.marks.taints_of(first(closed)))
+            if taint is not None:
+                return taint_rejection(group.name, flavor, taint)
         return Rejection(Reason.TAINT, Resolver.OWNER, Detail(subject=group.name, flavor=flavor))
 
     def unavailable(self, group: PodGroup) -> Rejection:
         """Seen or declared before, now away: cordoned, NotReady, deleting, scaled to zero."""
-        absent = tuple(
-            self.table.nodes[i].name for i in self.table.selected(group.demand) if not self.table.nodes[i].present
-        )
+        away = self.table.selected(group.demand) & ~self.table.present
+        absent = tuple(self.table.frame.marks.names[at] for at in members(first_of(away, 8)))
         detail = self._detail(group, self.table, self.table.eligible(group.demand))
-        return Rejection(Reason.NODES_UNAVAILABLE, Resolver.WAIT, replace(detail, seen=absent[:8]))
+        return Rejection(Reason.NODES_UNAVAILABLE, Resolver.WAIT, replace(detail, seen=absent))
 
     def unseen(self, group: PodGroup) -> Rejection:
         """The flavor has quota, but no node of it was ever seen and the blueprint declares none: nobody can say."""
@@ -201,13 +217,12 @@ class _Lacking:
 
     def mislabelled(self, group: PodGroup) -> Rejection | None:
         """Nodes of the flavor exist, but none has the labels that the pods select by."""
-        flavored = self.table.flavored(group.demand.flavor_labels)
+        flavored, marks = self.table.flavored(group.demand.flavor_labels), self.table.frame.marks
         if not flavored or self.table.selected(group.demand):
             return None
         for requirement in group.demand.selector:
-            values = {self.table.nodes[i].labels.get(requirement.key) for i in flavored}
-            if not any(requirement_holds(requirement, self.table.nodes[i].labels) for i in flavored):
-                seen = tuple(sorted(value for value in values if value is not None))
+            if not marks.holding(requirement) & flavored:
+                seen = marks.values(requirement.key, flavored)
                 return self._mislabelled(group, requirement.key, requirement.values, seen)
         keys = tuple(dict.fromkeys(r.key for term in group.demand.terms for r in term))
         return self._mislabelled(group, ", ".join(keys), (), ())
@@ -217,7 +232,7 @@ class _Lacking:
         detail = Detail(group.name, None, self.flavors[group.name], expected=wanted, seen=seen, holder=key)
         return Rejection(reason, Resolver.OWNER, detail)
 
-    def _detail(self, group: PodGroup, table: NodeTable, nodes: tuple[int, ...]) -> Detail:
+    def _detail(self, group: PodGroup, table: NodeTable, nodes: Nodes) -> Detail:
         per_pod = self.pod_set(group).per_pod
         if group.missing is not None:
             needed = per_pod.get(group.missing) * group.count
@@ -234,9 +249,11 @@ class _Lacking:
         )
 
 
-def _scarcest(table: NodeTable, group: PodGroup, nodes: tuple[int, ...]) -> str:
+def _scarcest(table: NodeTable, group: PodGroup, nodes: Nodes) -> str:
     """The resource by which alone the fewest pods have a place; accelerators win a tie."""
-    need = group.need or ()
-    free: Callable[[int], Vector] = table.free.__getitem__
-    rooms = [(sum(max(0, free(i)[at]) // amount for i in nodes), at) for at, amount in need]
-    return table.resources[min(rooms, key=lambda entry: (entry[0], not is_gpu(table.resources[entry[1]]), entry[1]))[1]]
+    resources = table.frame.resources
+    rooms = [
+        (sum(max(0, free) // amount * count for free, count in table.amounts(nodes, resources[at])), at)
+        for at, amount in group.need or ()
+    ]
+    return resources[min(rooms, key=lambda entry: (entry[0], not is_gpu(resources[entry[1]]), entry[1]))[1]]

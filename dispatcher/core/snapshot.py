@@ -7,7 +7,7 @@ iteration, and with it every decision, is deterministic.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -273,3 +273,8 @@ class Snapshot:
 def digest_of(value: object) -> str:
     """A short content digest of a frozen value (dataclasses, tuples, sorted mappings): same content, same digest."""
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+
+
+def digest_of_all(digests: Iterable[str]) -> str:
+    """One digest for several, in their order: what has many parts is digested part by part, each only once."""
+    return hashlib.sha256("/".join(digests).encode()).hexdigest()[:16]

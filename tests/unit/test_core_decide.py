@@ -11,7 +11,7 @@ from dispatcher.core.decide import decide, hold_of
 from dispatcher.core.decision import Fit, Outcome, Reason
 from dispatcher.core.holds import is_visible, live_holds
 from dispatcher.core.ids import ClusterName, QueueName
-from dispatcher.core.index import ViewIndex
+from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.snapshot import Snapshot
 from dispatcher.core.version import CODE_VERSION
 from dispatcher.core.workload import Declaration
@@ -92,8 +92,8 @@ def test_the_id_is_the_content() -> None:
     assert len({other.id for other in others}) == len(others)
 
 
-def test_a_shared_index_changes_no_byte() -> None:
-    views, shared = [worker(), worker("cloud")], ViewIndex()
+def test_a_shared_memo_changes_no_byte() -> None:
+    views, shared = [worker(), worker("cloud")], CandidateMemo()
     holds = [hold("first", count=1)]
     for wanted in (request("a"), request("b", pods(2)), request("a")):
         for promised in ([], holds, [*holds, hold("second", "cloud")], []):

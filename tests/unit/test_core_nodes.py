@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from dispatcher.core.headroom import physical_gpus, slices_per_gpu
 from dispatcher.core.index import ViewIndex, index_view
-from dispatcher.core.nodes import Demand, NodeTable, combined_free, largest_free, node_table, pack, pod_group
+from dispatcher.core.nodes import (
+    Demand,
+    NodeTable,
+    combined_free,
+    free_total,
+    largest_free,
+    node_table,
+    pack,
+    pod_group,
+)
+from dispatcher.core.nodeset import NO_NODES, members
 from dispatcher.core.resources import Resources
 from dispatcher.core.snapshot import NodeView, Taint
 from dispatcher.core.workload import Requirement, Toleration
-from tests.core_builders import GPU, copy, node, nodes, res, worker
+from tests.core_builders import GPU, copy, node, nodes, res, seen, worker
 
 ANY = Demand()
+SECOND = 0b10
 
 
 def placed(views: tuple[NodeView, ...], *wanted: tuple[str, int, int]) -> dict[str, dict[str, int]] | None:
@@ -24,13 +36,16 @@ def placed(views: tuple[NodeView, ...], *wanted: tuple[str, int, int]) -> dict[s
     if packing.failed:
         return None
     found: dict[str, dict[str, int]] = {}
-    for group, at, count in packing.placed:
-        found.setdefault(group, {})[table.nodes[at].name] = count
+    for spot in packing.placed:
+        for at in members(spot.nodes):
+            found.setdefault(spot.group, {})[table.frame.marks.names[at]] = spot.pods
     return found
 
 
 def free_of(table: NodeTable, resource: str = GPU) -> dict[str, int]:
-    return {n.name: table.amount(table.free[i], resource) for i, n in enumerate(table.nodes)}
+    names = table.frame.marks.names
+    found = {names[at]: table.amounts(1 << at, resource) for at in range(len(names))}
+    return {name: amount for name, ((amount, _),) in found.items()}
 
 
 def test_whole_node_pods_take_whole_nodes() -> None:
@@ -70,9 +85,9 @@ def test_an_affinity_term_and_a_taint_narrow_the_nodes() -> None:
     taint = Taint("gpu", "yes", "NoSchedule")
     table = node_table((node("a", labels={"zone": "a"}), node("b", labels={"zone": "b"}, taints=(taint,))))
     zone_b = (Requirement("zone", "In", ("b",)),)
-    assert table.eligible(Demand(terms=(zone_b,))) == ()
-    assert table.eligible(Demand(terms=(zone_b,), tolerations=(Toleration("gpu", "Exists"),))) == (1,)
-    assert table.eligible(Demand(terms=(zone_b,), any_taint=True)) == (1,)
+    assert table.eligible(Demand(terms=(zone_b,))) == NO_NODES
+    assert table.eligible(Demand(terms=(zone_b,), tolerations=(Toleration("gpu", "Exists"),))) == SECOND
+    assert table.eligible(Demand(terms=(zone_b,), any_taint=True)) == SECOND
 
 
 def test_fr_sco_05_nodes_that_are_away_add_nothing() -> None:
@@ -84,7 +99,7 @@ def test_fr_sco_05_nodes_that_are_away_add_nothing() -> None:
     )
     table = node_table((*nodes(5), *away))
     usable = table.eligible(Demand(tolerations=(Toleration("", "Exists"),)))
-    assert sum(table.amount(table.free[i], GPU) for i in usable) == 40
+    assert free_total(table, usable, GPU) == 40
 
 
 def test_fr_sco_06_pods_that_yield_leave_room() -> None:
@@ -97,14 +112,14 @@ def test_fr_sco_07_whole_cards_and_slices_count_each_card_once() -> None:
     assert physical_gpus(mixed, 80) == 8
     assert [slices_per_gpu(p, 80) for p in ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "7g.80gb")] == [7, 4, 3, 2, 1]
     table = node_table((node("n1", gpu=0, allocatable=mixed),))
-    assert (table.amount(table.free[0], GPU), table.amount(table.free[0], "nvidia.com/mig-1g.10gb")) == (4, 28)
+    assert (free_of(table), free_of(table, "nvidia.com/mig-1g.10gb")) == ({"n1": 4}, {"n1": 28})
 
 
 def test_fr_sco_08_the_largest_of_no_nodes_is_unknown() -> None:
     table = node_table(nodes(3, used=2))
-    assert largest_free(table, (), GPU) is None
-    assert largest_free(table, (0, 1, 2), GPU) == 6
-    assert largest_free(node_table((node("n", used=9),)), (0,), GPU) == 0, "over-use is nothing, not a debt"
+    assert largest_free(table, NO_NODES, GPU) is None
+    assert largest_free(table, 0b111, GPU) == 6
+    assert largest_free(node_table((node("n", used=9),)), 0b1, GPU) == 0, "over-use is nothing, not a debt"
 
 
 def test_fr_sco_09_the_pod_limit_of_a_node_is_a_limit() -> None:
@@ -138,8 +153,29 @@ def test_finished_or_waiting_copies_take_no_room() -> None:
 
 def test_an_index_is_made_once_per_view_and_again_for_another() -> None:
     views, view = ViewIndex(), worker()
-    assert views.of(view) is views.of(view)
-    assert views.of(worker(node_views=nodes(1))) is not views.of(view)
+    assert views.of(seen(view)) is views.of(seen(replace(view, generation=7)))
+    assert views.of(seen(worker(node_views=nodes(1)))) is not views.of(seen(view))
+
+
+def test_a_view_that_follows_another_has_the_index_that_it_would_have_alone() -> None:
+    """Amounts move, a node comes, one goes, one changes its label: what is taken over from before changes nothing."""
+    first = nodes(5, used=2)
+    steps = (
+        first,
+        (*first[:2], replace(first[2], requested=Resources.of({GPU: 7})), *first[3:]),
+        (*first, node("n100", used=1)),
+        first[1:],
+        (replace(first[0], ready=False), *first[1:]),
+        (replace(first[0], labels=(("pool", "other"),)), *first[1:]),
+        (replace(first[0], allocatable=res(4, cpu=64, memory=512, pods=110)), *first[1:]),
+    )
+    known = None
+    for views in (*steps, *reversed(steps)):
+        view = worker(node_views=views, copies=[copy("g", 1, count=2, bound=0)])
+        known, alone = index_view(view, known), index_view(view)
+        assert known.base.nodes.free == alone.base.nodes.free
+        assert known.base.nodes.frame == alone.base.nodes.frame
+        assert known.digest == alone.digest
 
 
 def test_a_gang_of_64_pods_on_200_nodes_is_placed_quickly() -> None:

@@ -1,0 +1,402 @@
+"""Candidates that were weighed before and have not changed since: the same answer without weighing again.
+
+What a candidate of a decision depends on, and nothing else (ADR 14):
+
+1. the request's *shape*: the request without what names it and when it came (`shape_of`);
+2. the cluster as seen: its link, its MultiKueueCluster, the content of its view, and where the link is not connected
+   also the age of the view and its error, which the rejection then tells;
+3. the live holds on that cluster, oldest first;
+4. the policy, and the window of time in which none of its facts changes (`window_of`).
+
+A cluster on which a request is somebody in particular (`Ground.knows`) is weighed for that request alone: it has a hold
+there, work of the same name lies there, or an earlier attempt speaks against it, which fades with time. The age of the
+view (`observed_at`, `view_digest`) is stamped on afterwards.
+
+The memo is passed in, bounded and never global. `slate` with a memo equals `plain_slate` byte for byte; a law of
+tests/property/test_memo_laws.py holds the two side by side over changing worlds, so that a filter or a term that starts
+to read something else turns it red.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from dispatcher.core.context import Setting
+from dispatcher.core.decision import Candidate
+from dispatcher.core.holds import HoldBook, live_holds
+from dispatcher.core.ids import ClusterName, WorkloadUid
+from dispatcher.core.index import ClusterIndex, ViewIndex
+from dispatcher.core.legality import law_window, named_workloads
+from dispatcher.core.policy import Policy
+from dispatcher.core.rulings import standing_of
+from dispatcher.core.snapshot import ClusterSnapshot, Hold, Link, Snapshot, digest_of, digest_of_all
+from dispatcher.core.workload import Declaration, Request
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+CANDIDATES = 32_768
+"""How many candidates a memo keeps at most: about 80 MB when all differ. Past it, the shape that came first goes."""
+REQUESTS = 32_768
+"""Of how many requests a memo knows the shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """One cluster of a decision: what is seen of it, its numbers, and the promises that count on it, oldest first.
+
+    `index` is None where nothing was ever seen completely.
+    """
+
+    cluster: ClusterSnapshot
+    index: ClusterIndex | None
+    holds: tuple[Hold, ...]
+
+    def knows(self, request: Request) -> bool:
+        """Whether the request is not just any of its shape here."""
+        return (
+            any(hold.workload == request.uid for hold in self.holds)
+            or any(entry.cluster in (None, self.cluster.name) for entry in request.avoided)
+            or (self.index is not None and _same_name(self.index, request))
+        )
+
+
+Weigh = Callable[[Setting, Ground], Candidate]
+"""Judges and prices a request on one cluster (`decide.weigh`). The holds are those of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slate:
+    """All candidates of one decision in name order, those that may be chosen, and what the record says of inputs."""
+
+    candidates: tuple[Candidate, ...]
+    eligible: tuple[Candidate, ...]
+    candidates_digest: str
+    snapshot_digest: str
+    request_digest: str
+
+
+def shape_of(request: Request) -> Request:
+    """The request without what tells it from others of its kind: names, versions, times, and what no filter or term
+    reads. Everything that is left may be read."""
+    said = request.declared
+    return replace(
+        request,
+        uid=WorkloadUid(""),
+        name="",
+        job_kind="",
+        job_name="",
+        created_at=_NEVER,
+        waiting_since=_NEVER,
+        resource_version="",
+        attempt=0,
+        avoided=(),
+        declared=Declaration(
+            workload_class=said.workload_class,
+            data=said.data,
+            expected_duration_s=said.expected_duration_s,
+            clusters=said.clusters,
+            max_cost_usd_micro=said.max_cost_usd_micro,
+            outputs=said.outputs,
+            checkpoint=said.checkpoint,
+        ),
+    )
+
+
+def window_of(policy: Policy, now: datetime) -> Hashable:
+    """Two instants of the same window give the same candidates: prices grow old with a UTC day, and the law changes by
+    itself at instants that are known beforehand."""
+    rules = standing_of(policy, now)
+    return now.astimezone(UTC).date(), law_window(policy, now), rules.trouble if rules is not None else None
+
+
+def view_digest(cluster: ClusterSnapshot, index: ClusterIndex | None) -> str:
+    """The digest of a view as a candidate shows it: its content and its age."""
+    view = cluster.worker
+    if index is None or view is None:
+        return ""
+    return digest_of((index.digest, view.observed_at, view.generation, view.error))
+
+
+def body_digest(candidate: Candidate) -> str:
+    """The digest of what was found of a candidate; the age of its view is in the snapshot's digest."""
+    c = candidate
+    return digest_of((c.cluster, c.fit, c.rejections, c.terms, c.total_usd_micro, c.queue, c.placements))
+
+
+def ground_digest(cluster: ClusterSnapshot, seen: str, holds: Iterable[Hold]) -> str:
+    """What was seen of a cluster, by content: its link, hub object and view, and the promises that counted."""
+    found = digest_of((cluster.name, cluster.link.value, cluster.multikueue, seen))
+    for hold in holds:
+        found = _with_promise(found, hold)
+    return found
+
+
+def _with_promise(found: str, hold: Hold) -> str:
+    """Promise by promise, so that one more costs one more."""
+    return digest_of((found, hold.workload, hold.cluster, hold.decision, hold.made_at, hold.expires_at))
+
+
+def _same_name(index: ClusterIndex, request: Request) -> bool:
+    if (request.namespace, request.name) in index.foreign.workloads:
+        return True
+    jobs, job = index.foreign.jobs, request.job_name
+    return bool(job) and any((request.namespace, kind, job) in jobs for kind in (request.job_kind, ""))
+
+
+def plain_slate(setting: Setting, snapshot: Snapshot, weigh: Weigh) -> Slate:
+    """Every cluster weighed anew: the definition of what a slate is."""
+    clusters = sorted(snapshot.clusters, key=lambda c: c.name)
+    live = live_holds(snapshot.holds, {c.name: c.worker for c in clusters}, setting.now)
+    views, candidates, grounds = ViewIndex(), [], []
+    for cluster in clusters:
+        index, there = views.of(cluster), tuple(hold for hold in live if hold.cluster == cluster.name)
+        seen = view_digest(cluster, index)
+        grounds.append(ground_digest(cluster, seen, there))
+        found = _alone(setting, Ground(cluster, index, there), weigh)
+        candidates.append(_stamped(found, cluster, seen))
+    return Slate(
+        tuple(candidates),
+        tuple(candidate for candidate in candidates if candidate.eligible),
+        digest_of_all(body_digest(candidate) for candidate in candidates),
+        digest_of_all(grounds),
+        digest_of(setting.request),
+    )
+
+
+def _alone(setting: Setting, ground: Ground, weigh: Weigh) -> Candidate:
+    """Weighed for this very request: what was promised to itself is no obstacle."""
+    others = tuple(hold for hold in ground.holds if hold.workload != setting.request.uid)
+    return weigh(setting, Ground(ground.cluster, ground.index, others))
+
+
+def _stamped(candidate: Candidate, cluster: ClusterSnapshot, seen: str) -> Candidate:
+    observed_at = cluster.worker.observed_at if cluster.worker is not None else None
+    return replace(candidate, observed_at=observed_at, view_digest=seen)
+
+
+# --- remembering -------------------------------------------------------------------------------------------------
+
+
+class _Weighed(NamedTuple):
+    candidate: Candidate
+    digest: str
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One cluster over time. `changed` and `aged` are the memo's count when its candidates, or only the age of its
+    view, last became others."""
+
+    ground: Ground
+    view_digest: str
+    digest: str
+    changed: int
+    aged: int
+
+
+@dataclass(slots=True)
+class _Field:
+    """All candidates of one shape, as of a count of the memo."""
+
+    shape: Request
+    weighed: list[_Weighed] = field(default_factory=list)
+    at: int = -1
+    candidates: tuple[Candidate, ...] = ()
+    eligible: tuple[Candidate, ...] = ()
+    digest: str = ""
+
+
+class _Asked(NamedTuple):
+    request: Request
+    digest: str
+    field: _Field
+
+
+@dataclass(slots=True)
+class CandidateMemo:
+    """What a loop remembers between decisions. It may be given any snapshot, policy and time after any other."""
+
+    views: ViewIndex = field(default_factory=ViewIndex)
+    _count: int = 0
+    """Grows whenever anything that a candidate depends on has changed."""
+    _lanes: list[_Lane] = field(default_factory=list)
+    _places: dict[ClusterName, int] = field(default_factory=dict)
+    _clusters: tuple[ClusterSnapshot, ...] | None = None
+    _policy: Policy | None = None
+    _window: Hashable = None
+    _book: HoldBook = field(default_factory=HoldBook)
+    _foreign: frozenset[Hashable] = frozenset()
+    _snapshot_digest: tuple[int, str] = (-1, "")
+    _fields: dict[Request, _Field] = field(default_factory=dict)
+    _asked: dict[WorkloadUid, _Asked] = field(default_factory=dict)
+
+    def slate(self, setting: Setting, snapshot: Snapshot, weigh: Weigh) -> Slate:
+        """The candidates of a decision; the same as `plain_slate`."""
+        self._look(snapshot, setting.policy, setting.now)
+        asked = self._ask(setting.request)
+        found = asked.field
+        if found.at != self._count:
+            self._refresh(found, setting, weigh)
+        candidates, eligible, digest = found.candidates, found.eligible, found.digest
+        personal = self._personal(setting.request)
+        if personal:
+            weighed = list(found.weighed)
+            for at in personal:
+                weighed[at] = self._weigh(self._lanes[at], setting, weigh)
+            candidates, eligible, digest = _summary(weighed)
+        return Slate(candidates, eligible, digest, self._seen(), asked.digest)
+
+    # --- the world ---
+
+    def _look(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
+        """Find out what has changed since the last decision, cluster by cluster."""
+        window = window_of(policy, now)
+        anew = policy is not self._policy or window != self._window
+        if snapshot.clusters is not self._clusters:
+            self._look_at(snapshot.clusters, everywhere=anew)
+            self._book.forget()
+        elif anew:
+            self._look_at(snapshot.clusters, everywhere=True)
+        if policy is not self._policy:
+            self._asked = {}  # which workloads an exception names, and so their shapes, may be others now
+        self._policy, self._window = policy, window
+        for cluster, holds in self._book.changes(snapshot, now):
+            self._promised(cluster, holds)
+
+    def _look_at(self, clusters: tuple[ClusterSnapshot, ...], *, everywhere: bool) -> None:
+        ordered = sorted(clusters, key=lambda c: c.name)
+        if [c.name for c in ordered] != list(self._places):
+            self._start([c.name for c in ordered])
+        before: list[_Lane | None] = list(self._lanes)
+        before = before or [None for _ in ordered]
+        self._count += 1
+        self._lanes = [self._lane(c, old, everywhere) for c, old in zip(ordered, before, strict=True)]
+        self._clusters = clusters
+        self._foreign = self._foreign_names(before)
+
+    def _start(self, names: Sequence[ClusterName]) -> None:
+        """Another set of clusters: nothing that is remembered has a place in it."""
+        self._places = {name: at for at, name in enumerate(names)}
+        self._lanes, self._fields, self._asked = [], {}, {}
+        self._book.forget()
+
+    def _lane(self, cluster: ClusterSnapshot, old: _Lane | None, everywhere: bool) -> _Lane:
+        index = self.views.of(cluster)
+        holds = old.ground.holds if old is not None else ()
+        ground, seen = Ground(cluster, index, holds), view_digest(cluster, index)
+        same = old is not None and not everywhere and _alike(old.ground, ground)
+        changed = old.changed if old is not None and same else self._count
+        if old is not None and same and old.view_digest == seen:
+            return _Lane(ground, seen, old.digest, changed, old.aged)
+        return _Lane(ground, seen, ground_digest(cluster, seen, holds), changed, self._count)
+
+    def _foreign_names(self, before: Sequence[_Lane | None]) -> frozenset[Hashable]:
+        """All names of work that is not ours, on any cluster; made anew only where some cluster's have changed."""
+        now = [lane.ground.index.foreign for lane in self._lanes if lane.ground.index is not None]
+        then = [old.ground.index.foreign for old in before if old is not None and old.ground.index is not None]
+        if len(now) == len(then) and all(a is b for a, b in zip(now, then, strict=True)):
+            return self._foreign
+        return frozenset(name for work in now for names in (work.workloads, work.jobs) for name in names)
+
+    def _promised(self, cluster: ClusterName, holds: tuple[Hold, ...]) -> None:
+        """Other promises count on a cluster now."""
+        at = self._places.get(cluster)
+        if at is None or self._lanes[at].ground.holds == holds:
+            return
+        lane = self._lanes[at]
+        self._count += 1
+        known = len(lane.ground.holds)
+        if holds[:known] == lane.ground.holds:
+            for hold in holds[known:]:
+                lane.digest = _with_promise(lane.digest, hold)
+        else:
+            lane.digest = ground_digest(lane.ground.cluster, lane.view_digest, holds)
+        lane.ground = Ground(lane.ground.cluster, lane.ground.index, holds)
+        lane.changed = self._count
+
+    def _seen(self) -> str:
+        if self._snapshot_digest[0] != self._count:
+            self._snapshot_digest = (self._count, digest_of_all(lane.digest for lane in self._lanes))
+        return self._snapshot_digest[1]
+
+    # --- the request ---
+
+    def _ask(self, request: Request) -> _Asked:
+        known = self._asked.get(request.uid)
+        if known is not None and known.request is request:
+            return known
+        shape = shape_of(request)
+        if self._policy is not None and request.key in named_workloads(self._policy):
+            shape = replace(shape, name=request.name)
+        found = self._fields.get(shape)
+        if found is None:
+            found = self._fields[shape] = _Field(shape)
+        if len(self._asked) >= REQUESTS and known is None:
+            del self._asked[next(iter(self._asked))]
+        asked = self._asked[request.uid] = _Asked(request, digest_of(request), found)
+        return asked
+
+    def _refresh(self, found: _Field, setting: Setting, weigh: Weigh) -> None:
+        """Weigh the shape where something has changed since it was last asked for, and nowhere else."""
+        shaped = replace(setting, request=found.shape)
+        if not found.weighed:
+            self._make_room(found)
+            found.weighed = [self._weigh(lane, shaped, weigh) for lane in self._lanes]
+        else:
+            for at, lane in enumerate(self._lanes):
+                if lane.changed > found.at:
+                    found.weighed[at] = self._weigh(lane, shaped, weigh)
+                elif lane.aged > found.at:
+                    old = found.weighed[at]
+                    found.weighed[at] = _Weighed(
+                        _stamped(old.candidate, lane.ground.cluster, lane.view_digest), old.digest
+                    )
+        found.candidates, found.eligible, found.digest = _summary(found.weighed)
+        found.at = self._count
+
+    def _make_room(self, wanted: _Field) -> None:
+        """Keep within the bound: the shapes that were weighed first are forgotten, and weighed again when asked for."""
+        replaced = self._fields.pop(wanted.shape, wanted)
+        self._fields[wanted.shape] = wanted
+        gone = [replaced] if replaced is not wanted else []
+        while len(self._fields) > max(1, CANDIDATES // max(1, len(self._lanes))):
+            gone.append(self._fields.pop(next(iter(self._fields))))
+        for each in gone:
+            each.weighed, each.candidates, each.eligible, each.at = [], (), (), -1
+
+    def _weigh(self, lane: _Lane, setting: Setting, weigh: Weigh) -> _Weighed:
+        candidate = _stamped(_alone(setting, lane.ground, weigh), lane.ground.cluster, lane.view_digest)
+        return _Weighed(candidate, body_digest(candidate))
+
+    def _personal(self, request: Request) -> list[int]:
+        """The clusters on which this request is somebody in particular."""
+        named = (request.namespace, request.name) in self._foreign or any(
+            (request.namespace, kind, request.job_name) in self._foreign for kind in (request.job_kind, "")
+        )
+        if not named and not request.avoided and not self._book.has(request.uid):
+            return []
+        return [at for at, lane in enumerate(self._lanes) if lane.ground.knows(request)]
+
+
+def _alike(old: Ground, new: Ground) -> bool:
+    """Whether a cluster gives the same candidates as before, promises aside."""
+    before, after = old.cluster, new.cluster
+    if old.index is not new.index or before.link is not after.link or before.multikueue != after.multikueue:
+        return False
+    if after.link is Link.CONNECTED:
+        return True
+    one, other = before.worker, after.worker
+    return one is other or (
+        one is not None and other is not None and (one.observed_at, one.error) == (other.observed_at, other.error)
+    )
+
+
+def _summary(weighed: list[_Weighed]) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...], str]:
+    candidates = tuple([entry.candidate for entry in weighed])
+    return (
+        candidates,
+        tuple([candidate for candidate in candidates if candidate.eligible]),
+        digest_of_all([entry.digest for entry in weighed]),
+    )

@@ -1,0 +1,201 @@
+"""The law of the memo: whatever came before, a decision with it is the decision without it, byte for byte.
+
+Each step of a run changes one thing that a candidate may depend on, or several: views, links, hub objects, promises,
+policy, the clock, and every field of the request. What the memo forgot to depend on shows as two records that differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dispatcher.core import memo as memo_module
+from dispatcher.core.decide import decide, hold_of
+from dispatcher.core.memo import CandidateMemo
+from dispatcher.core.policy import Limits, Policy, PriceUnit
+from dispatcher.core.snapshot import ClusterSnapshot, Hold, Link, MultiKueueClusterView, Snapshot, WorkerView
+from dispatcher.core.workload import Avoided, DataUse, Destination, PodSet, Request
+from tests.core_builders import (
+    GB,
+    NOW,
+    USD,
+    LabelRule,
+    compute,
+    copy,
+    data,
+    egress,
+    hold,
+    node,
+    pods,
+    policy,
+    queue,
+    quota,
+    request,
+    rule,
+    site,
+    worker,
+)
+
+NAMES = ("cloud", "onprem", "x")
+runs = settings(max_examples=120, deadline=None)
+
+
+def some(draw: st.DrawFn, *values: Any) -> Any:
+    return draw(st.sampled_from(values))
+
+
+@st.composite
+def views(draw: st.DrawFn, name: str) -> WorkerView:
+    used = draw(st.lists(st.integers(0, 9), min_size=1, max_size=4))
+    nodes = tuple(
+        node(f"n{at}", used=u, ready=draw(st.booleans()) or at == 0, schedulable=some(draw, True, True, False))
+        for at, u in enumerate(used)
+    )
+    reserved = draw(st.integers(0, 4))
+    copies = [copy("old", 1, reserved, priority=draw(st.integers(0, 2)), bound=draw(st.integers(0, 4)))]
+    if draw(st.booleans()):
+        copies.append(copy(some(draw, "g0", "g1"), 1, 1, ours=draw(st.booleans())))
+    found = worker(
+        name,
+        nodes,
+        [queue(quotas=quota(8 * len(used), used=reserved), preempts_lower_priority=draw(st.booleans()))],
+        copies=copies,
+    )
+    age = timedelta(seconds=draw(st.integers(0, 3)))
+    return replace(found, observed_at=NOW - age, generation=draw(st.integers(0, 3)), error=some(draw, None, "away"))
+
+
+@st.composite
+def clusters(draw: st.DrawFn, name: str) -> ClusterSnapshot:
+    view = draw(views(name)) if draw(st.integers(0, 5)) else None
+    link = some(draw, Link.CONNECTED, Link.CONNECTED, Link.STALE) if view is not None else Link.BLIND
+    hub = MultiKueueClusterView(name, active=some(draw, True, True, False), reason=some(draw, "", "why"))  # type: ignore[arg-type]
+    return ClusterSnapshot(name, link, some(draw, hub, hub, None), view)  # type: ignore[arg-type]
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> Policy:
+    sites = [site(name, some(draw, "DE", "US")) for name in NAMES[: draw(st.integers(2, 3))]]
+    prices = [compute(name, draw(st.integers(1, 3)) * USD) for name in NAMES]
+    prices += [compute(name, USD // 100, "cpu", PriceUnit.VCPU_HOUR) for name in NAMES]
+    book = policy(
+        sites,
+        prices,
+        [egress(f"r-{a}", f"r-{b}", draw(st.integers(0, 2))) for a in NAMES for b in NAMES if a != b],
+        [data("d", 100 * GB, some(draw, ("a",), ()), [some(draw, *NAMES)])],
+        [_rule(draw)],
+        limits=Limits(stranded_permille=some(draw, 0, 100)),
+    )
+    return replace(book, prices=replace(book.prices, max_age_days=some(draw, 30, 3650)), digest=some(draw, "p1", "p2"))
+
+
+def _rule(draw: st.DrawFn) -> LabelRule:
+    return some(draw, rule("a", anywhere=True), rule("a", "DE"), rule("a"))  # type: ignore[no-any-return]
+
+
+@st.composite
+def requests(draw: st.DrawFn, book: Policy, now: datetime) -> Request:
+    """Few values for every field, so that shapes repeat, and each field is at times the only one that differs."""
+    number = draw(st.integers(0, 2))
+    sets: tuple[PodSet, ...] = (pods(draw(st.integers(1, 2)), some(draw, 0, 2, 8), name="main"),)
+    asked = request(f"g{number}", *sets, priority=draw(st.integers(0, 1)))
+    declared = replace(
+        asked.declared,
+        team=some(draw, "a", "b"),
+        workload_class=some(draw, asked.declared.workload_class, *list(book.classes)[:1]),
+        data=some(draw, (), (DataUse("d", 1),), (DataUse("d", 2),)),  # type: ignore[arg-type]
+        outputs=some(draw, None, Destination("s", f"run-{number}")),  # type: ignore[arg-type]
+        expected_duration_s=some(draw, None, 60, 7200),
+        deadline=some(draw, None, NOW),
+        clusters=some(draw, None, None, ("cloud",)),
+        max_cost_usd_micro=some(draw, None, USD, 100 * USD),
+    )
+    entry = Avoided(
+        some(draw, None, "cloud"), "evicted", NOW, some(draw, None, now + timedelta(seconds=9)), draw(st.booleans())
+    )
+    return replace(
+        asked,
+        uid=f"uid-{number}",  # type: ignore[arg-type]
+        declared=declared,
+        job_name=some(draw, "g0", "old", "job"),
+        waiting_since=NOW - timedelta(seconds=number),
+        resource_version=str(draw(st.integers(1, 2))),
+        listed_clusters=some(draw, asked.listed_clusters, asked.listed_clusters[:1]),
+        already_nominated=some(draw, (), (), ("cloud",)),
+        attempt=draw(st.integers(1, 2)),
+        avoided=some(draw, (), (), (entry,)),
+    )
+
+
+@st.composite
+def promises(draw: st.DrawFn, now: datetime) -> tuple[Hold, ...]:
+    found = [
+        replace(
+            hold(f"h{at}", some(draw, *NAMES), draw(st.integers(1, 2))),
+            workload=some(draw, "uid-0", "uid-9", f"uid-h{at}"),
+            expires_at=now + timedelta(seconds=some(draw, 0, 1, 300)),
+            made_at=now - timedelta(seconds=draw(st.integers(0, 2))),
+        )
+        for at in range(draw(st.integers(0, 3)))
+    ]
+    return tuple(found)
+
+
+@runs
+@given(st.data())
+def test_a_memo_that_has_seen_anything_gives_the_same_bytes_as_none(data_: st.DataObject) -> None:
+    draw = data_.draw
+    memo, now = CandidateMemo(), NOW
+    book = draw(policies())
+    world = {name: draw(clusters(name)) for name in NAMES}
+    snapshot = Snapshot(tuple(world.values()), ())
+    asked = draw(requests(book, now))
+    for _ in range(draw(st.integers(1, 8))):
+        for change in draw(
+            st.sets(st.sampled_from(("view", "age", "policy", "clock", "holds", "request")), max_size=2)
+        ):
+            if change == "view":
+                name = draw(st.sampled_from(NAMES))
+                world[name] = draw(clusters(name))
+            elif change == "age":
+                world = {name: _aged(found, draw(st.integers(0, 2))) for name, found in world.items()}
+            elif change == "policy":
+                book = draw(policies())
+            elif change == "clock":
+                now += timedelta(seconds=draw(st.sampled_from((-1, 1, 10, 86_400, 40 * 86_400))))
+            elif change == "holds":
+                snapshot = replace(snapshot, holds=draw(promises(now)))
+            else:
+                asked = draw(requests(book, now))
+            if change in ("view", "age"):
+                snapshot = Snapshot(tuple(world.values()), snapshot.holds)
+        with_memo = decide(asked, snapshot, book, now, memo)
+        assert repr(with_memo) == repr(decide(asked, snapshot, book, now))
+        made = hold_of(with_memo, asked, book, now)
+        if made is not None and draw(st.booleans()):
+            snapshot = snapshot.with_hold(made)
+
+
+def _aged(cluster: ClusterSnapshot, seconds: int) -> ClusterSnapshot:
+    """The same content, heard of later: a view is another object then, its parts are the same."""
+    if cluster.worker is None:
+        return cluster
+    return replace(cluster, worker=replace(cluster.worker, observed_at=NOW + timedelta(seconds=seconds)))
+
+
+def test_a_memo_past_its_bound_forgets_and_answers_the_same(monkeypatch: Any) -> None:
+    monkeypatch.setattr(memo_module, "CANDIDATES", 2)
+    monkeypatch.setattr(memo_module, "REQUESTS", 2)
+    book = policy([site("onprem", "DE")], [compute("onprem", USD)])
+    seen = Snapshot((ClusterSnapshot("onprem", Link.CONNECTED, None, worker("onprem")),))  # type: ignore[arg-type]
+    memo = CandidateMemo()
+    asked = [request(f"g{at}", pods(1, 1 + at % 5)) for at in range(12)]
+    asked = [replace(one, uid=f"uid-{at}") for at, one in enumerate(asked)]  # type: ignore[arg-type]
+    for one in (*asked, *reversed(asked)):
+        assert repr(decide(one, seen, book, NOW, memo)) == repr(decide(one, seen, book, NOW))
+        assert sum(len(found.candidates) for found in memo._fields.values()) <= 2
+        assert len(memo._asked) <= 2
