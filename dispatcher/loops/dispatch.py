@@ -18,8 +18,8 @@ from dispatcher.core.declaration import InputProblem
 from dispatcher.core.errors import Conflict, Fenced, Refused, Transient
 from dispatcher.core.explain import problems_text, sentence
 from dispatcher.core.ids import DecisionId, WorkloadUid
-from dispatcher.core.index import ViewIndex
 from dispatcher.core.lease import Always
+from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.outstanding import Outstanding
 from dispatcher.core.ports import EventType, Intent, IntentState, Leadership, Nomination, Notice, Store
 from dispatcher.core.replay import Inputs
@@ -69,8 +69,8 @@ class DispatchLoop:
     rounds: Rounds = field(default_factory=Rounds)
     store_away_since_s: float | None = None
     """Since when (monotonic) no cycle has got through because of the store; None while it answers."""
-    _views: ViewIndex = field(default_factory=ViewIndex)
-    """Numbers worked out once per view; they save time and change no answer."""
+    _memo: CandidateMemo = field(default_factory=CandidateMemo)
+    """Candidates weighed before; they save time and change no answer."""
     _unwritten: set[DecisionId] = field(default_factory=set)
     """Decisions whose nomination was never made: they count as no attempt."""
     _asked: set[WorkloadUid] = field(default_factory=set)
@@ -241,7 +241,7 @@ class DispatchLoop:
             made = previous.outcome is not Outcome.WAIT and previous.id not in self._unwritten
             attempt = previous.attempt + (1 if made and not request.already_nominated else 0)
         seen = Inputs(replace(request, attempt=attempt), snapshot, self.state.policy, now)
-        return decide(seen.request, seen.snapshot, seen.policy, seen.now, self._views), seen
+        return decide(seen.request, seen.snapshot, seen.policy, seen.now, self._memo), seen
 
     async def _previous(self, uid: WorkloadUid, key: str) -> Decision | None:
         """The newest decision on this very Workload; asked of the store once after a start or a change of leader."""
@@ -363,7 +363,7 @@ class DispatchLoop:
         if view is None:
             return False
         others = tuple(h for h in fresh.holds if h.workload != plan.request.uid)
-        again = decide(plan.request, Snapshot((view,), others), self.state.policy, now, self._views)
+        again = decide(plan.request, Snapshot((view,), others), self.state.policy, now, CandidateMemo(self._memo.views))
         return again.chosen == plan.hold.cluster
 
     async def _give_up(self, plan: Planned, result: str, error: str, *, pause: bool) -> None:
