@@ -12,9 +12,6 @@ from dispatcher.cli.policy_options import HERE, FolderArgument, NowOption, insta
 from dispatcher.cli.printing import console, emit_data, grid
 from dispatcher.config.residency.facts_report import Row, facts_report, to_data
 
-MOST_NAMES = 2
-"""Names in a cell of the table; with -o wide all of them."""
-
 
 def facts(
     folder: FolderArgument = HERE,
@@ -57,6 +54,6 @@ def _cells(row: Row, wide: bool) -> tuple[str, ...]:
 
 
 def _listed(names: tuple[str, ...], wide: bool) -> str:
-    if wide or len(names) <= MOST_NAMES:
+    if wide or len(names) <= 1:
         return ", ".join(names) or "-"
-    return f"{', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more"
+    return f"{names[0]} +{len(names) - 1}"

@@ -26,6 +26,7 @@ from dispatcher.config.values import (
     Text,
     Word,
     fail,
+    short_form,
 )
 from dispatcher.core.policy import Purchase
 from dispatcher.core.resources import CPU, MEMORY, PODS, Resources, parse_quantity
@@ -116,6 +117,8 @@ class Attested(Strict):
 
 class RecordEntry(Strict):
     """A certificate, contract or licence: just its name, or with its last day."""
+
+    model_config = short_form(r"\S", "Just its name.")
 
     name: Annotated[Text, Field(description="Such as iso-27001.")]
     until: Annotated[Day | None, Field(description="Last day on which it counts.")] = None

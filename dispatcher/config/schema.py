@@ -19,16 +19,20 @@ from dispatcher.config.fleet_file import FleetFile
 from dispatcher.config.prices_file import PricesFile
 from dispatcher.config.queues_file import QueuesFile
 from dispatcher.config.residency.model import ResidencyFile
+from dispatcher.config.residency.testing_model import RuleTestFile
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 RESIDENCY_FILE = "residency.yaml"
 """Stands for any file of residency/: all of them have one schema."""
+RULE_TESTS = "residency-test.yaml"
+"""The same for the tests beside the rules (*.test.yaml)."""
 _MODELS: Mapping[str, type[BaseModel]] = {
     FLEET: FleetFile,
     QUEUES: QueuesFile,
     DATA: DataFile,
     PRICES: PricesFile,
     RESIDENCY_FILE: ResidencyFile,
+    RULE_TESTS: RuleTestFile,
 }
 
 

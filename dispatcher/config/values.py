@@ -15,6 +15,7 @@ from typing import Annotated, TypeVar
 
 import pycountry
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from dispatcher.config.problems import did_you_mean
@@ -44,6 +45,17 @@ class Strict(BaseModel):
     """A mapping of the blueprint: an unknown key is an error at every level, and nothing changes after reading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=False)
+
+
+def short_form(pattern: str, about: str) -> ConfigDict:
+    """For a mapping that may also be written as one text: an editor must take both."""
+
+    def either(schema: JsonDict) -> None:
+        whole = dict(schema)
+        schema.clear()
+        schema["anyOf"] = [{"type": "string", "pattern": pattern, "description": about}, whole]
+
+    return ConfigDict(json_schema_extra=either)
 
 
 def fail(rule: str, fix: str = "") -> PydanticCustomError:

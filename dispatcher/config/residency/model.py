@@ -24,6 +24,7 @@ from dispatcher.config.values import (
     Text,
     Word,
     fail,
+    short_form,
 )
 from residency.exceptions import Category
 from residency.sets import Of
@@ -91,7 +92,7 @@ class RuleEntry(Strict):
     obligations: Annotated[tuple[ObligationEntry, ...], Field(description="What must be done then.")] = ()
     mode: Annotated[Choice[Mode], Field(description="enforce; warn only tells; shadow only records.")] = Mode.ENFORCE
     exceptable: Annotated[ExceptableEntry | None, Field(description="Absent = hard: no exceptions.")] = None
-    on_change: Annotated[OnChangeEntry, Field(description="What becomes of work that becomes illegal.")] = (
+    on_change: Annotated[OnChangeEntry, Field(description="What becomes of work when it turns illegal.")] = (
         OnChangeEntry()
     )
     valid: Annotated[Span | None, Field(description="When it is in force; absent = always.")] = None
@@ -107,6 +108,8 @@ class RuleEntry(Strict):
 
 class MemberEntry(Strict):
     """A member: just its name ("@name" for a set), or with the time in which it belongs."""
+
+    model_config = short_form(r"^@?[A-Za-z0-9]", "A country or product by its name, or @name for another set.")
 
     country: Annotated[Country | None, Field(description="A country.")] = None
     product: Annotated[Text | None, Field(description="A GPU product.")] = None
