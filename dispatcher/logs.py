@@ -17,9 +17,12 @@ _SECRET_PARTS = ("token", "password", "secret_value", "authorization", "kubeconf
 
 
 PROBLEMS = (
+    "attempt_not_ended",
+    "audit_not_written",
     "blueprint_refused",
     "blueprint_warning",
     "clock_jumped",
+    "clock_went_back",
     "cluster_unreachable",
     "credentials_not_read",
     "credentials_refused",
@@ -28,6 +31,7 @@ PROBLEMS = (
     "hub_not_dispatchable",
     "hub_not_reachable",
     "hub_not_rechecked",
+    "illegal",
     "input_problem",
     "inputs_not_kept",
     "intent_left_open",
