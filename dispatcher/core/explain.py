@@ -289,9 +289,8 @@ _DUTIES = {
 
 
 def _flows_text(legal: LegalDetail) -> str:
-    """Which flows, where it is more than reading and computing."""
-    others = [flow for flow in legal.flows if flow not in ("process", "cache")]
-    return f"{', '.join(legal.flows)}: " if others else ""
+    """Which flows, where it is not computing itself that is refused."""
+    return "" if "process" in legal.flows else f"{', '.join(legal.flows)}: "
 
 
 def _unreachable(state: str) -> Callable[[Detail], str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from residency.bundle import Bundle, Settings, bundle_of
@@ -27,7 +27,7 @@ INSTANTS = tuple(NOW + timedelta(days=days) for days in (-40, -1, 0, 1, 40))
 COUNTRIES, LABELS = ("DE", "US", "CN"), ("a", "b", "unlabelled")
 FLOWS = (Flow.PROCESS, Flow.CHECKPOINT, Flow.LOGS, Flow.REPLICATE)
 DUTIES = (Duty.CACHE_TTL, Duty.RETAIN, Duty.ENCRYPT_AT_REST, Duty.LOG_SCRUB, Duty.NO_CHECKPOINT_EGRESS, Duty.LOCAL_LOGS)
-few = settings(max_examples=150, deadline=None)
+few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 instants = st.none() | st.sampled_from(INSTANTS)
 some_countries = st.lists(st.sampled_from(COUNTRIES), max_size=2, unique=True).map(lambda c: tuple(sorted(c)))
 known_countries = st.none() | some_countries
