@@ -18,8 +18,14 @@ from dispatcher.cli.policy_options import HERE, FolderArgument, NowOption, insta
 from dispatcher.cli.printing import emit_data, note
 from dispatcher.config.files import read_folder
 from dispatcher.config.loader import LoadResult, load_content
-from dispatcher.config.residency.manifest import MANIFEST, SCHEMA, SIGNATURE, Manifest, ReadManifest, read_manifest
-from dispatcher.config.residency.manifest import write_manifest as manifest_bytes
+from dispatcher.config.residency.manifest import (
+    MANIFEST,
+    SCHEMA,
+    SIGNATURE,
+    ReadManifest,
+    read_manifest,
+    write_manifest,
+)
 from dispatcher.config.residency.signing import SecretKey, SignatureError, make_key, parse_secret_key
 from dispatcher.config.residency.signing import sign as signature_of
 from dispatcher.config.residency.trust import Signed, judge_seal
@@ -79,18 +85,22 @@ def sign(  # noqa: PLR0913 - one parameter an option: that is how typer declares
         raise CliError("revision and author are not known", where=str(folder), fix=fix, code=UNREADABLE)
     if serial is None:
         serial = _last_serial(folder) + 1
-    manifest = Manifest(
-        schema_version=SCHEMA,
-        serial=serial,
-        revision=revision,
-        tree=result.sealed.tree,
-        author=author,
-        approvers=tuple(sorted(set(approver or ()))),
-        valid_from=at,
-        valid_until=at + timedelta(days=valid_days) if valid_days is not None else None,
-    )
-    content = manifest_bytes(manifest)
-    comment = f"entrepot rules, serial {serial}, tree {manifest.tree[:12]}"
+    said = {
+        "schema_version": SCHEMA,
+        "serial": serial,
+        "revision": revision,
+        "tree": result.sealed.tree,
+        "author": author,
+        "approvers": sorted(set(approver or ())),
+        "valid_from": at,
+        "valid_until": at + timedelta(days=valid_days) if valid_days is not None else None,
+    }
+    content = write_manifest(said)
+    read = read_manifest(content)
+    if not isinstance(read, ReadManifest):
+        texts = "\n".join(problem.text() for problem in read)
+        raise CliError(texts, where="--author, --approver, --revision", fix="write words", code=UNREADABLE)
+    comment = f"entrepot rules, serial {serial}, tree {result.sealed.tree[:12]}"
     _write(folder, content, signature_of(content, secret, comment))
     note(f"signed {folder} as serial {serial} with key {secret.id}: {MANIFEST} and {SIGNATURE}")
 

@@ -155,7 +155,6 @@ bundles = Table(
 """Bundles that ruled, by the digest of their files."""
 
 
-
 def to_micros(instant: datetime) -> int:
     """Microseconds since the epoch. Raises ValueError on a datetime without a zone."""
     if instant.tzinfo is None:

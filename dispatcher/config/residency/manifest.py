@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from collections.abc import Mapping as AbstractMapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
@@ -65,13 +66,17 @@ def sealed(files: Iterable[tuple[str, bytes]], seal: Iterable[tuple[str, bytes]]
     return Sealed(tree_digest(files), found.get(MANIFEST), found.get(SIGNATURE))
 
 
-def write_manifest(manifest: Manifest) -> bytes:
-    """The file: JSON, one key a line, keys in order, instants in UTC."""
-    plain = {key: value for key, value in manifest.model_dump().items() if value is not None}
-    for key in ("valid_from", "valid_until"):
-        if isinstance(plain.get(key), datetime):
-            plain[key] = plain[key].astimezone(UTC).isoformat().replace("+00:00", "Z")
+def write_manifest(said: AbstractMapping[str, object]) -> bytes:
+    """The file: JSON, one key a line, keys in order, instants in UTC, what is None left out.
+
+    Whether it is a good one, `read_manifest` says.
+    """
+    plain = {key: _plain(value) for key, value in said.items() if value is not None}
     return (json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def _plain(value: object) -> object:
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ class ReadManifest:
     """A manifest with the place of each of its keys."""
 
     manifest: Manifest
-    marks: Mapping[str, Mark]
+    marks: AbstractMapping[str, Mark]
 
     def problem(self, key: str, value: object, said: str, fix: str) -> Problem:
         return problem_at(MANIFEST, self.marks.get(key, TOP), value, said, fix)

@@ -1,0 +1,229 @@
+"""What becomes illegal while it waits or runs, and what becomes legal: on the embedded fleet, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from dispatcher.core.audit import AuditKind
+from dispatcher.core.decision import Reason
+from dispatcher.core.seal import Seal, Trust
+from dispatcher.core.waiting import Phase
+from residency.bundle import Settings
+from residency.vocabulary import Queued, Running
+from tests.builders import START
+from tests.loops.lawful import (
+    EVERYWHERE,
+    LawBench,
+    close_all,
+    forbidden,
+    internal,
+    law,
+    lawful,
+    permitted,
+    reader,
+    waiver,
+)
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def _closed() -> AsyncIterator[None]:
+    yield
+    await close_all()
+
+
+async def running(path: Path, change: Running) -> LawBench:
+    """A job that runs under rules which want `change` done when they forbid it."""
+    found = await lawful(path, permitted(change))
+    found.bench.fleet.submit(reader("job"))
+    await found.until("job", Phase.PLACED)
+    await found.steps(3)
+    return found
+
+
+async def nominated(path: Path, queued: Queued) -> LawBench:
+    """A job that waits with a nomination standing: no worker has admitted it yet."""
+    found = await lawful(path, permitted(queued=queued))
+    found.bench.fleet.submit(reader("job"))
+    for _ in range(100):
+        await found.bench.step(0.1)
+        if found.bench.phase("job") is Phase.NOMINATED:
+            return found
+    raise AssertionError(found.bench.phases())
+
+
+async def test_stop_now_ends_what_runs_exactly_once_and_it_waits_with_its_reason(tmp_path: Path) -> None:
+    found = await running(tmp_path, Running.STOP_NOW)
+    found.rule(forbidden(Running.STOP_NOW))
+    await found.until("job", Phase.WAITING)
+    await found.steps(10)
+    assert found.ended() == 1
+    assert found.bench.phase("job") is Phase.WAITING
+    reasons = {r.reason for c in found.bench.decision("job").candidates for r in c.rejections}
+    assert Reason.RESIDENCY in reasons
+    assert [e.detail for e in await found.log() if e.kind is AuditKind.ILLEGAL] == [
+        (("course", "end"), ("state", "runs"))
+    ]
+    assert "EndedByLaw" in [reason for reason, _ in found.bench.events("job")]
+
+
+async def test_what_was_stopped_starts_by_itself_when_it_is_legal_again(tmp_path: Path) -> None:
+    found = await running(tmp_path, Running.STOP_NOW)
+    found.rule(forbidden(Running.STOP_NOW))
+    await found.until("job", Phase.WAITING)
+    found.rule(permitted(Running.STOP_NOW))
+    await found.until("job", Phase.PLACED)
+    assert found.ended() == 1
+    assert found.bench.fleet.refused_latches == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "codes"),
+    [(Running.KEEP, []), (Running.DRAIN, ["illegal-running"])],
+    ids=["keep lets it end and records it", "drain holds it in place, since nothing moves yet, and pages"],
+)
+async def test_what_runs_stays_where_its_rule_does_not_say_stop(
+    tmp_path: Path, change: Running, codes: list[str]
+) -> None:
+    found = await running(tmp_path, change)
+    found.rule(forbidden(change))
+    await found.steps(10)
+    assert found.bench.phase("job") is Phase.PLACED
+    assert (found.ended(), found.codes()) == (0, codes)
+    rows = [e for e in await found.log() if e.kind is AuditKind.ILLEGAL]
+    assert [dict(e.detail)["course"] for e in rows] == ["keep" if change is Running.KEEP else "hold"]
+    assert {said.rule for said in rows[0].said} == {"internal-by-country"}
+
+
+async def test_a_finding_is_over_when_the_work_is_legal_again_and_the_log_says_so(tmp_path: Path) -> None:
+    found = await running(tmp_path, Running.DRAIN)
+    found.rule(forbidden(Running.DRAIN))
+    await found.steps(3)
+    found.rule(permitted(Running.DRAIN))
+    await found.steps(3)
+    assert found.codes() == []
+    kinds = [e.kind for e in await found.log()]
+    assert kinds[-2:] == [AuditKind.BUNDLE, AuditKind.LEGAL_AGAIN]
+
+
+async def test_a_nomination_that_became_illegal_is_ended_as_a_whole_and_never_withdrawn(tmp_path: Path) -> None:
+    found = await nominated(tmp_path, Queued.REQUEUE)
+    before = found.bench.workload("job").nominated
+    found.rule(forbidden())
+    await found.loop.cycle()
+    assert found.ended() == 1
+    assert found.bench.workload("job").nominated == before, "only the hub clears it, with the eviction"
+    await found.until("job", Phase.WAITING)
+    await found.steps(10)
+    assert found.ended() == 1
+    assert found.bench.fleet.refused_latches == 0
+
+
+async def test_a_rule_that_says_hold_leaves_the_nomination_where_it_is_and_pages(tmp_path: Path) -> None:
+    found = await nominated(tmp_path, Queued.HOLD)
+    found.rule(forbidden(queued=Queued.HOLD))
+    await found.loop.cycle()
+    assert (found.ended(), found.codes()) == (0, ["illegal-waiting"])
+    assert found.bench.workload("job").nominated
+
+
+async def test_a_worker_that_cannot_be_seen_is_left_alone(tmp_path: Path) -> None:
+    found = await running(tmp_path, Running.STOP_NOW)
+    cluster = found.bench.workload("job").cluster_name
+    assert cluster is not None
+    found.bench.fleet.break_link(cluster)
+    await found.bench.step(70)
+    found.rule(forbidden(Running.STOP_NOW))
+    await found.loop.cycle()
+    assert (found.ended(), found.codes()) == (0, ["illegal-running"])
+
+
+@pytest.mark.parametrize(
+    "seal",
+    [
+        Seal(Trust.MISSING),
+        Seal(confirmed_at=START - timedelta(days=30)),
+        Seal(valid_until=START - timedelta(days=1)),
+        Seal(not_before=START + timedelta(days=1)),
+    ],
+    ids=["no rules at all", "rules too old", "rules expired", "a clock that went back"],
+)
+async def test_rules_in_doubt_stop_classified_dispatch_and_touch_nothing_that_runs(tmp_path: Path, seal: Seal) -> None:
+    found = await running(tmp_path, Running.STOP_NOW)
+    doubtful = law(*forbidden(Running.STOP_NOW).residency.rules, settings=Settings(max_age_s=7 * 86400))
+    found.rule(replace(doubtful, seal=seal))
+    found.bench.fleet.submit(reader("next"))
+    await found.steps(10)
+    assert (found.ended(), found.codes(), found.bench.phase("job")) == (0, [], Phase.PLACED)
+    assert found.bench.phase("next") is Phase.WAITING
+
+
+async def test_old_rules_have_a_reason_of_their_own_and_public_work_goes_on(tmp_path: Path) -> None:
+    policy = law(internal(EVERYWHERE), settings=Settings(max_age_s=3600))
+    found = await lawful(tmp_path, replace(policy, seal=Seal(confirmed_at=START)))
+    found.bench.fleet.submit(reader("early", duration="3s"))
+    await found.until("early", Phase.FINISHED)
+    await found.bench.step(3700)
+    found.bench.fleet.submit(reader("late"))
+    await found.steps(5)
+    reasons = [r.reason for c in found.bench.decision("late").candidates for r in c.rejections]
+    assert reasons.count(Reason.RULES_TOO_OLD) == len(found.bench.decision("late").candidates)
+
+
+async def test_an_exception_that_arrives_starts_what_waits_and_its_end_is_known(tmp_path: Path) -> None:
+    found = await lawful(tmp_path, forbidden())
+    found.bench.fleet.submit(reader("job", duration="7200s"))
+    await found.until("job", Phase.WAITING)
+    await found.steps(5)
+    assert found.bench.phase("job") is Phase.WAITING
+    found.rule(law(*forbidden().residency.rules, waivers=(waiver(hours=1),)))
+    await found.until("job", Phase.PLACED)
+    row = next(e for e in reversed(await found.log()) if e.kind is AuditKind.VERDICT and e.answer == "allow")
+    assert row.valid_until == START + timedelta(hours=1)
+    assert {name for said in row.said for name in said.exceptions} == {"w"}
+    await found.bench.step(3700)
+    await found.steps(2)
+    assert found.codes() == ["illegal-running"], "the end of the exception is noticed by itself"
+
+
+async def test_rules_that_change_between_decision_and_write_cancel_the_write(tmp_path: Path) -> None:
+    found = await lawful(tmp_path, permitted())
+    commit, swapped = found.bench.store.commit, []
+
+    class Swapping:
+        def __getattr__(self, name: str) -> object:
+            return getattr(found.bench.store, name)
+
+        async def commit(self, *args: object) -> None:
+            await commit(*args)  # type: ignore[arg-type]
+            if not swapped:
+                swapped.append(True)
+                found.rule(forbidden())
+
+    found.bench.dispatch.store = Swapping()  # type: ignore[assignment]
+    found.bench.fleet.submit(reader("job"))
+    await found.steps(10)
+    assert swapped
+    assert found.bench.phase("job") is Phase.WAITING
+    assert found.bench.seen_copies == {}, "no cluster has ever seen it"
+
+
+async def test_each_bundle_that_arrives_is_on_record_in_order_with_its_actor(tmp_path: Path) -> None:
+    found = await lawful(tmp_path, permitted())
+    signed = Seal(Trust.SIGNED, serial=7, tree="t7", author="ann", approvers=("bob",), key="K")
+    for policy in (permitted(), replace(forbidden(), seal=signed), permitted()):
+        found.bench.clock.advance(0.4)
+        found.rule(policy)
+    await found.loop.cycle()
+    rows = [e for e in await found.log() if e.kind is AuditKind.BUNDLE]
+    assert [e.actor for e in rows] == ["unsigned", "ann, approved by bob", "unsigned"]
+    assert [e.serial for e in rows] == [None, 7, None]
+    found.wire()
+    found.rule(permitted())
+    await found.loop.cycle()
+    assert len([e for e in await found.log() if e.kind is AuditKind.BUNDLE]) == 3, "a restart is no news"
