@@ -14,6 +14,7 @@ from dispatcher.core.ids import ClusterName, DecisionId
 from dispatcher.core.plain import PlainError, plain_codec
 from dispatcher.core.replay import Change, Difference, Inputs, Record, Verdict, compare, differences, replay
 from dispatcher.core.snapshot import NodeView, Snapshot
+from dispatcher.core.version import CODE_VERSION
 from dispatcher.core.workload import PodSet, Request
 from dispatcher.store import CodecError
 from dispatcher.store.documents import (
@@ -135,7 +136,7 @@ def test_a_record_file_brings_everything_along_and_is_canonical() -> None:
         ),
         pytest.param(b'{"format": "entrepot.dev/record", "version": 1}', "no 'decision'", id="a part is missing"),
         pytest.param(
-            encode_record(RECORD).replace(b'"code_version":"core-1"', b'"code_version":7'),
+            encode_record(RECORD).replace(f'"code_version":"{CODE_VERSION}"'.encode(), b'"code_version":7'),
             "code_version: a text expected, not 7",
             id="a field of another type is told by its place",
         ),
