@@ -20,6 +20,7 @@ NowOption = Annotated[
     str | None, typer.Option("--now", help="judge ages and ends at this instant; else now", metavar="TIME")
 ]
 HERE = Path("config")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PolicyExit(IntEnum):
@@ -43,13 +44,18 @@ def folder_of(folder: Path) -> Path:
 def instant(text: str | None) -> datetime:
     """What --now says, else the moment of asking. Raises CliError."""
     if text is None:
-        return datetime.now(UTC)  # noqa: TID251 - the command line is where a command's time comes from
-    try:
-        return parse_instant(text)
-    except LiteralError as error:
-        raise CliError(
-            f"{text!r}: {error}", where="--now", fix="such as 2026-11-29T12:00:00Z", code=ExitCode.USAGE
-        ) from None
+        at = datetime.now(UTC)  # noqa: TID251 - the command line is where a command's time comes from
+        where, fix = "this machine's clock", "set it, or say --now 2026-11-29T12:00:00Z"
+    else:
+        where, fix = "--now", "such as 2026-11-29T12:00:00Z"
+        try:
+            at = parse_instant(text)
+        except LiteralError as error:
+            raise CliError(f"{text!r}: {error}", where=where, fix=fix, code=ExitCode.USAGE) from None
+    if at < _EPOCH:
+        said = f"{at.isoformat()} is before 1970: every rule, attestation and exception would be judged wrongly"
+        raise CliError(said, where=where, fix=fix, code=ExitCode.USAGE)
+    return at
 
 
 def world_at(folder: Path, now: datetime) -> World:

@@ -245,9 +245,9 @@ def idle_exceptions(world: World, now: datetime) -> Iterator[Finding]:
         at = max(now, waiver.since)
         without = law_of(replace(world.bundle, exceptions=()))
         only = law_of(replace(world.bundle, exceptions=(waiver,)))
-        tried = list(_inside(world, waiver, at))
+        tried = [one for one in _inside(world, waiver, at) if _concerns(world, waiver, *one)]
         before = [(judge(without, question, label), judge(only, question, label)) for question, label in tried]
-        if not before or any(not old.allowed and new.allowed for old, new in before):
+        if any(not old.allowed and new.allowed for old, new in before):
             continue
         refused = [new for old, new in before if waiver.id in new.exceptions and not new.allowed]
         if refused:
@@ -256,8 +256,12 @@ def idle_exceptions(world: World, now: datetime) -> Iterator[Finding]:
             fix = "see what that rule allows" if why.rule else "write a permit"
             yield Finding(waiver.at, Level.WARNING, Code.NO_EFFECT, waiver.id, says, fix)
         elif all(old.allowed for old, _ in before):
-            says = "is not needed: everything in its scope is allowed without it"
+            says = "is not needed: nothing in its scope is refused by its rules"
             yield Finding(waiver.at, Level.NOTE, Code.NOT_NEEDED, waiver.id, says, "remove it")
+
+
+def _concerns(world: World, waiver: Waiver, question: Question, label: str) -> bool:
+    return any(compiled.rule.id in waiver.rules for compiled in world.law.rules_for(label, question.flow))
 
 
 def _inside(world: World, waiver: Waiver, at: datetime) -> Iterator[tuple[Question, str]]:
