@@ -34,7 +34,7 @@ from dispatcher.state import BlueprintStatus, FleetState
 from dispatcher.store import open_store
 from tests import core_builders as builders
 
-LOOK_S = 0.002
+LOOK_S = 0.01
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import socket
@@ -335,9 +336,24 @@ def _pause_s(state: RetryCallState) -> float:
     return min(asked if asked is not None else 0.1 * 2**state.attempt_number, _LONGEST_WAIT_S)
 
 
+def decoded(body: bytes) -> Any:
+    """JSON, with the cycle collector at rest. Raises ValueError.
+
+    A page makes some hundred thousand objects and not one cycle; looking for cycles among them took longer than reading
+    them (39 ms a page of 100 pods instead of 16), and nothing else runs meanwhile.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return json.loads(body)
+    finally:
+        if collects:
+            gc.enable()
+
+
 def _json_object(body: bytes, where: str) -> Raw:
     try:
-        found = json.loads(body) if body else {}
+        found = decoded(body) if body else {}
     except ValueError:
         raise Transient(f"{where}: the answer is not JSON") from None
     if not isinstance(found, dict):

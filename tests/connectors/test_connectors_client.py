@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from connectors.kubernetes.client import MERGE_PATCH, ApiClient, Call, Deadlines, watch_timeout
+from connectors.kubernetes.client import MERGE_PATCH, ApiClient, Call, Deadlines, decoded, watch_timeout
 from connectors.kubernetes.credentials import FileSource
 from connectors.kubernetes.faults import Expired, NotFound, Unauthorized
 from connectors.kubernetes.fields import child, text
@@ -185,6 +186,22 @@ async def test_a_redirect_does_not_carry_the_token_away(api: ApiServer) -> None:
 
 
 # --- what is sent ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [b'{"items": []}', b"{nonsense"], ids=["JSON", "no JSON"])
+def test_the_collector_rests_while_an_answer_is_decoded_and_no_longer(body: bytes) -> None:
+    """Looking for cycles in a page takes longer than reading it, and a page has none."""
+    assert gc.isenabled()
+    with suppress(ValueError):
+        decoded(body)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with suppress(ValueError):
+            decoded(body)
+        assert not gc.isenabled(), "whoever switched it off keeps it off"
+    finally:
+        gc.enable()
 
 
 async def test_fr_nom_09_the_content_type_is_the_one_that_was_asked_for(api: ApiServer) -> None:
