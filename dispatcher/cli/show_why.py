@@ -39,6 +39,7 @@ def why_page(view: WhyView, out: Console, wide: bool) -> None:
     _title(out, view.job, view.namespace, view.name)
     _answer(view, out)
     _problems(view, out)
+    _findings(view, out)
     if view.decision is not None:
         _cost_table(view.decision.candidates, out)
         _bills(view.decision, out, wide)
@@ -110,6 +111,11 @@ def _section(out: Console, title: str) -> None:
 
 def _indented(out: Console, what: RenderableType, by: int = 2) -> None:
     out.print(Padding(what, (0, 0, 0, by), expand=False))
+
+
+def _findings(view: WhyView, out: Console) -> None:
+    for finding in view.findings:
+        out.print(f"{finding.code}: {finding.text}")
 
 
 def _problems(view: WhyView, out: Console) -> None:

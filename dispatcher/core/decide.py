@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from dispatcher.core.context import Setting, class_of, estimate_of, look
 from dispatcher.core.decision import Candidate, Decision, Fit, Outcome
@@ -13,6 +13,7 @@ from dispatcher.core.holds import hold_of
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.memo import CandidateMemo, Ground, Slate, plain_slate
 from dispatcher.core.policy import Policy
+from dispatcher.core.rulings import ruling_on
 from dispatcher.core.snapshot import Link, Snapshot, digest_of
 from dispatcher.core.terms import price, total_of
 from dispatcher.core.version import CODE_VERSION
@@ -97,4 +98,17 @@ def _record(setting: Setting, slate: Slate, chosen: ClusterName | None) -> Decis
         policy_digest=setting.policy.digest,
         resource_version=request.resource_version,
         code_version=CODE_VERSION,
+        law_digest=setting.policy.residency.digest,
+        valid_until=_valid_until(setting, slate, chosen),
     )
+
+
+def _valid_until(setting: Setting, slate: Slate, chosen: ClusterName | None) -> datetime | None:
+    """Until when the law allows the chosen cluster, as far as that is known now."""
+    site = setting.policy.clusters.get(chosen) if chosen is not None else None
+    if site is None:
+        return None
+    placements = next(c.placements for c in slate.candidates if c.cluster == chosen)
+    flavors = tuple(dict.fromkeys(placement.flavor for placement in placements))
+    end = setting.now + timedelta(seconds=setting.estimate.duration_s)
+    return ruling_on(setting.request, site, setting.policy, setting.now, flavors, end).valid_until

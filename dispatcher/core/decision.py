@@ -227,6 +227,10 @@ class Decision:
     policy_digest: str
     resource_version: str
     code_version: str
+    law_digest: str = ""
+    """The bundle of rules that it was decided under."""
+    valid_until: datetime | None = None
+    """Until when (exclusive) the law allows the chosen cluster; None: nothing is known that ends it."""
 
     def candidate(self, name: ClusterName) -> Candidate | None:
         return next((c for c in self.candidates if c.cluster == name), None)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from dispatcher.core.policy import Policy
+from dispatcher.core.rulings import standing_of
+from dispatcher.core.seal import Trouble, Trust, age_s
 from dispatcher.core.units import clock_time, span
 from dispatcher.core.watchdog import Finding, FindingCode
 
@@ -152,4 +155,28 @@ _TEXTS: Mapping[FindingCode, Callable[[Finding, str], str]] = {
     FindingCode.ILLEGAL_WAITING: _illegal("nominated"),
     FindingCode.ILLEGAL_RUNNING: _illegal("RUNS"),
     FindingCode.ILLEGAL_ENDED: _ended_by_law,
+}
+
+
+def law_text(policy: Policy, now: datetime) -> str:
+    """The rules in force, in a sentence: whose they are, how old, and what is wrong with them."""
+    seal, found = policy.seal, standing_of(policy, now)
+    if seal.trust is Trust.MISSING:
+        public = "data labelled public goes on" if seal.public_goes_on else "nothing is dispatched"
+        return f"there are no rules that may be used: {public}, and what runs is left alone"
+    age = age_s(seal, now)
+    aged = f", vouched for {span(age)} ago" if age is not None else ""
+    whose = "unsigned: anybody who can write the blueprint can change them"
+    if seal.trust is Trust.SIGNED:
+        whose = f"serial {seal.serial} by {seal.actor}, signed with key {seal.key}"
+    if found is None:
+        return f"{whose}{aged}"
+    return f"{whose}{aged}. Classified work waits: {_TROUBLES[found.trouble]}"
+
+
+_TROUBLES = {
+    Trouble.MISSING: "there are no rules",
+    Trouble.TOO_OLD: "nobody vouched for the rules within their max_age: see what keeps new ones from coming",
+    Trouble.EXPIRED: "the rules have expired: review and sign them again",
+    Trouble.CLOCK: "the clock shows less than it has already shown: correct it, or start with --trust-clock",
 }

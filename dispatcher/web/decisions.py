@@ -71,6 +71,8 @@ def full(decision: Decision) -> DecisionView:
         policy_digest=decision.policy_digest,
         resource_version=decision.resource_version,
         code_version=decision.code_version,
+        law_digest=decision.law_digest,
+        valid_until=decision.valid_until,
     )
 
 

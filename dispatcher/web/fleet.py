@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
+from dispatcher.core.explain_findings import law_text
 from dispatcher.core.ids import ClusterName
-from dispatcher.core.policy import ClusterPolicy
+from dispatcher.core.policy import ClusterPolicy, Policy
+from dispatcher.core.rulings import standing_of
+from dispatcher.core.seal import stops
 from dispatcher.core.snapshot import ClusterQueueView, ClusterSnapshot, Hold, NodeView, WorkerView
 from dispatcher.runtime import LoopHealth
 from dispatcher.state import FleetState
@@ -23,6 +27,7 @@ from dispatcher.web.models import (
     QuotaView,
     WorkerQueueView,
 )
+from dispatcher.web.models_law import LawView
 from dispatcher.web.status import age_s, link_text, span
 
 
@@ -142,9 +147,25 @@ def blueprint(state: FleetState) -> BlueprintView:
         ok=not status.errors,
         errors=status.errors,
         failed_at=status.failed_at,
+        law=law(policy, state.clock.now()),
         clusters=tuple(sorted(policy.clusters)),
         queues=tuple(sorted(policy.queues)),
         data_sets=tuple(sorted(policy.data_sets)),
+    )
+
+
+def law(policy: Policy, now: datetime) -> LawView:
+    seal, found = policy.seal, standing_of(policy, now)
+    return LawView(
+        digest=policy.residency.digest,
+        trust=seal.trust.value,
+        serial=seal.serial,
+        revision=seal.revision,
+        actor=seal.actor,
+        confirmed_at=seal.confirmed_at,
+        stops_at=stops(seal, policy.residency.settings.max_age_s),
+        trouble=found.trouble.value if found is not None else None,
+        text=law_text(policy, now),
     )
 
 

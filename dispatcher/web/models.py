@@ -9,17 +9,11 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
-
 from dispatcher.core.counterfactual import Obstacle
 from dispatcher.core.decision import Basis, Detail, Fit, Outcome, Reason, Resolver, TermKind
 from dispatcher.core.snapshot import Link, StopPolicy
-
-
-class Wire(BaseModel):
-    """Base of all answers. Servers make exactly these fields; a client may skip fields that it does not know yet."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+from dispatcher.web.models_law import FindingView, LawView
+from dispatcher.web.wire import Wire as Wire
 
 
 class Money(Wire):
@@ -122,6 +116,10 @@ class DecisionView(DecisionSummary):
     policy_digest: str
     resource_version: str
     code_version: str
+    law_digest: str
+    """The bundle of rules that it was decided under; empty = before there were bundles."""
+    valid_until: datetime | None
+    """Until when (exclusive) the law allows the chosen cluster; null = nothing is known that ends it."""
 
 
 class DecisionList(Wire):
@@ -288,6 +286,7 @@ class WhyView(Wire):
     waits_for: tuple[WaitView, ...]
     waiting_since: datetime | None
     problems: tuple[InputProblemView, ...]
+    findings: tuple[FindingView, ...] = ()
     data_age: tuple[ClusterAge, ...]
     policy_digest: str | None
     """The policy in force now; null when the answer comes from records alone."""
@@ -396,6 +395,7 @@ class BlueprintView(Wire):
     """Whether the files on disk are the policy in force."""
     errors: tuple[str, ...]
     failed_at: datetime | None
+    law: LawView
     clusters: tuple[str, ...]
     queues: tuple[str, ...]
     data_sets: tuple[str, ...]

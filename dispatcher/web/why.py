@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dispatcher.core import explain
 from dispatcher.core.decision import Decision
 from dispatcher.core.errors import EntrepotError
+from dispatcher.core.explain_findings import finding_text
 from dispatcher.core.ports import Store
 from dispatcher.core.workload import HubWorkload
 from dispatcher.web import decisions as shown
 from dispatcher.web.look import Look, problem_views
 from dispatcher.web.models import ClusterAge, Job, StateCode, WhyView
+from dispatcher.web.models_law import FindingView
 from dispatcher.web.problems import ProblemError
 from dispatcher.web.status import age_s, link_text
 
@@ -75,6 +77,7 @@ async def why(look: Look, store: Store, workload: HubWorkload) -> WhyView:
         waits_for=shown.waits_for(latest) if latest is not None and waiting else (),
         waiting_since=workload.quota_reserved_at if waiting else None,
         problems=problem_views(look.state.problems.get(workload.uid, ())),
+        findings=_findings(look, workload),
         data_age=_ages(look, latest),
         policy_digest=look.state.policy.digest,
         policy_changed=latest is not None and latest.policy_digest != look.state.policy.digest,
@@ -114,6 +117,14 @@ def why_from_records(history: Sequence[Decision], *, from_records: bool, policy_
         history=tuple(shown.summary(d) for d in history),
         history_error=None,
         from_records=from_records,
+    )
+
+
+def _findings(look: Look, workload: HubWorkload) -> tuple[FindingView, ...]:
+    """What was found wrong with it where it is; the law first."""
+    found = [f for f in (*look.state.law_findings, *look.state.findings) if f.workload == workload.uid]
+    return tuple(
+        FindingView(code=f.code.value, cluster=f.cluster, since=f.since, text=finding_text(f, look.now)) for f in found
     )
 
 

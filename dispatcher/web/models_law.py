@@ -1,0 +1,31 @@
+"""The shape of answers about rules, and about work that is not as it should be where it is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from dispatcher.web.wire import Wire
+
+
+class FindingView(Wire):
+    """What is wrong with it where it is, beside its decision (docs/on-call.md)."""
+
+    code: str
+    cluster: str | None
+    since: datetime | None
+    text: str
+
+
+class LawView(Wire):
+    """The rules in force: whose they are, and whether they may still be used."""
+
+    digest: str
+    trust: str
+    serial: int | None
+    revision: str
+    actor: str
+    confirmed_at: datetime | None
+    stops_at: datetime | None
+    """When classified work stops unless the rules are vouched for again; null = never for their age."""
+    trouble: str | None
+    text: str

@@ -1,0 +1,11 @@
+"""The base of every answer's shape."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Wire(BaseModel):
+    """Base of all answers. Servers make exactly these fields; a client may skip fields that it does not know yet."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
