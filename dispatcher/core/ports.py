@@ -234,6 +234,9 @@ class Store(Protocol):
     async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
         """Newest first. `workload_key` is namespace/name of the Workload, or of its job."""
 
+    async def newest_of(self, workloads: Sequence[WorkloadUid]) -> Sequence[Decision]:
+        """The newest decision of each of these Workloads that has one. A few queries for thousands of them."""
+
     async def recent(
         self, limit: int = 50, cluster: ClusterName | None = None, outcome: Outcome | None = None
     ) -> Sequence[Decision]:

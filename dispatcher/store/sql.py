@@ -37,6 +37,8 @@ WRITES = "entrepot_writes"
 """Execution option of connections that will write: they take the lock at BEGIN (see opening)."""
 MAX_ROWS = 1000
 _PRUNE_BATCH = 500
+_NEWEST_BATCH = 100
+"""Workloads of one query: their records are decoded in one go, which holds up everything else for some ms."""
 
 
 class SqlStore:
@@ -211,6 +213,21 @@ class SqlStore:
         """Newest first. `workload_key` is namespace/name of the Workload, or of its job."""
         wanted = or_(decisions.c.key == workload_key, decisions.c.job_key == workload_key)
         return await self._decisions(select(decisions).where(wanted), limit)
+
+    async def newest_of(self, workloads: Sequence[WorkloadUid]) -> Sequence[Decision]:
+        """The newest decision of each of these Workloads that has one, in batches that leave room for others."""
+        found: list[Decision] = []
+        rank = func.row_number().over(
+            partition_by=decisions.c.workload, order_by=(decisions.c.decided_at.desc(), decisions.c.seq.desc())
+        )
+        for start in range(0, len(workloads), _NEWEST_BATCH):
+            batch = workloads[start : start + _NEWEST_BATCH]
+            ranked = select(decisions.c.seq, rank.label("rank")).where(decisions.c.workload.in_(batch)).subquery()
+            newest = select(ranked.c.seq).where(ranked.c.rank == 1)
+            async with self._reading("reading the newest decisions") as connection:
+                rows = (await connection.execute(select(decisions).where(decisions.c.seq.in_(newest)))).all()
+            found += [_decision(row) for row in rows]
+        return found
 
     async def recent(
         self, limit: int = 50, cluster: ClusterName | None = None, outcome: Outcome | None = None

@@ -88,6 +88,9 @@ class FusedStore:
     async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
         return await self.store.decisions_of(workload_key, limit)
 
+    async def newest_of(self, workloads: Sequence[WorkloadUid]) -> Sequence[Decision]:
+        return await self.store.newest_of(workloads)
+
     async def recent(self, limit: int = 50) -> Sequence[Decision]:
         return await self.store.recent(limit)
 

@@ -14,7 +14,7 @@ from sqlalchemy import text, update
 
 from dispatcher.core.decision import Outcome
 from dispatcher.core.errors import Fatal, Refused, Transient
-from dispatcher.core.ids import ClusterName, DecisionId
+from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.ports import IntentState, Store
 from dispatcher.store import SqlStore, decode_decision, open_records, open_store
 from dispatcher.store.tables import decisions
@@ -94,6 +94,21 @@ async def test_a_hold_of_another_decision_is_refused_and_nothing_is_recorded(sto
     with pytest.raises(Refused, match="cannot be committed"):
         await store.commit(decision(1), hold_of(decision(2)), None)
     assert await store.recent() == ()
+
+
+async def test_the_newest_decision_of_many_workloads_is_read_in_few_queries(store: SqlStore) -> None:
+    live = [WorkloadUid(f"uid-{n}") for n in range(250)]
+    for number, uid in enumerate(live[:240]):
+        for age in range(2 if number % 50 == 0 else 1):
+            made = decision(number * 10 + age, at=NOW + timedelta(seconds=age))
+            await store.commit(replace(made, workload=uid), None, None)
+    await store.commit(replace(decision(9999), workload=WorkloadUid("gone")), None, None)
+    found = await store.newest_of(live)
+    assert sorted(one.workload for one in found) == sorted(live[:240])
+    for one in found:
+        number = live.index(one.workload)
+        assert one.decided_at == NOW + timedelta(seconds=1 if number % 50 == 0 else 0), one.workload
+    assert await store.newest_of([]) == []
 
 
 async def test_history_is_found_by_workload_key_and_by_job_newest_first(store: SqlStore) -> None:
