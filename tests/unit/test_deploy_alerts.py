@@ -108,6 +108,9 @@ def test_what_must_wake_somebody_is_there() -> None:
         "EntrepotNobodyLeads",
         "EntrepotSeveralLead",
         "EntrepotJobInDanger",
+        "EntrepotIllegalWork",
+        "EntrepotIllegalNotEnded",
+        "EntrepotRulesUnusable",
     }
     assert set(severities) >= {
         "EntrepotClusterStale",
