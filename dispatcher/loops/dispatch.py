@@ -26,9 +26,12 @@ from dispatcher.core.replay import Inputs
 from dispatcher.core.request import build_request
 from dispatcher.core.snapshot import Hold, HubView, Snapshot
 from dispatcher.core.waiting import Phase, Standing, in_phase
+from dispatcher.core.waiting import standing as standing_of
 from dispatcher.core.workload import HubWorkload, Request
 from dispatcher.logs import get_logger
 from dispatcher.loops.notify import NoticeLoop
+from dispatcher.loops.requests import Requests
+from dispatcher.loops.rhythm import LONGEST_REST_S, Retries, rest_s
 from dispatcher.loops.rounds import Round, Rounds
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, Waker
@@ -36,11 +39,12 @@ from dispatcher.state import FleetState
 
 LOOP = "dispatch"
 RESYNC_S = 5.0
-COALESCE_S = 0.1
 STORE_PAUSE_S = 1.0
 """From a cycle that ended at the store to the next: a database that comes back must not meet a storm."""
 BATCH = 16
 """Nominations that are written side by side; after each batch the views are read anew."""
+SLICE_S = 0.01
+"""How long decisions are made in one go: then everything else in the process has its turn."""
 WARM_UP_S = 5.0
 """How long a fresh daemon waits for workers that it has not seen yet before it decides without them."""
 DECIDED = frozenset({Phase.WAITING, Phase.NOMINATED})
@@ -71,10 +75,11 @@ class DispatchLoop:
     """Since when (monotonic) no cycle has got through because of the store; None while it answers."""
     _memo: CandidateMemo = field(default_factory=CandidateMemo)
     """Candidates weighed before; they save time and change no answer."""
+    _requests: Requests = field(default_factory=Requests)
     _unwritten: set[DecisionId] = field(default_factory=set)
     """Decisions whose nomination was never made: they count as no attempt."""
     _asked: set[WorkloadUid] = field(default_factory=set)
-    _retry_at: dict[WorkloadUid, tuple[datetime, float]] = field(default_factory=dict)
+    _retries: Retries = field(default_factory=Retries)
     _started_s: float | None = None
     _led: int | None = None
     """The term that we have recovered for; None = none yet."""
@@ -98,8 +103,8 @@ class DispatchLoop:
         """
         if not self._leads():
             self._led = None
-            return COALESCE_S
-        term = self.leadership.term
+            return LONGEST_REST_S
+        term, started_s = self.leadership.term, self.state.clock.monotonic_s()
         try:
             if self._led != term or self._from_store:
                 await self.recover()
@@ -112,7 +117,7 @@ class DispatchLoop:
             get_logger().error("store_away", error=str(error))
             return STORE_PAUSE_S
         self.store_away_since_s = None
-        return COALESCE_S
+        return rest_s(self.state.clock.monotonic_s() - started_s)
 
     def _leads(self) -> bool:
         return self.leadership.may_write(self.state.clock.monotonic_s())
@@ -123,7 +128,7 @@ class DispatchLoop:
         self._started_s = self.state.clock.monotonic_s()
         self.rounds.open.clear()
         self._asked.clear()
-        self._retry_at.clear()
+        self._retries.clear()
         holds: dict[WorkloadUid, tuple[Hold, ...]] = {}
         for hold in await self.store.holds():
             holds[hold.workload] = (*holds.get(hold.workload, ()), hold)
@@ -177,18 +182,20 @@ class DispatchLoop:
         snapshot = self.state.snapshot(now)
         planned: list[Planned] = []
         found = in_phase(hub, DECIDED | HELD_BY_INPUT)
+        await self._remember(found)
+        resumed_s = self.state.clock.monotonic_s()
         outstanding = self._outstanding(hub, found)
-        for count, (uid, standing) in enumerate(found):
-            if uid in considered or uid in self.rounds.open or self._pausing(uid, now):
-                continue
+        for uid, standing in found:
             workload = hub.workloads[uid]
+            if uid in considered or uid in self.rounds.open or self._retries.leaves_alone(workload, now):
+                continue
             if standing.phase is Phase.WAITING and not outstanding.has_room(workload.priority):
                 continue
             considered.add(uid)
             request = self._request(workload, standing.phase, hub)
-            if request is None or (standing.phase is Phase.NOMINATED and not await self._impatient(workload, now)):
+            if request is None or (standing.phase is Phase.NOMINATED and not self._impatient(workload, now)):
                 continue
-            decision, seen = await self._decide(request, snapshot, now)
+            decision, seen = self._decide(request, snapshot, now)
             hold = hold_of(decision, request, self.state.policy, now)
             if hold is not None:
                 snapshot = snapshot.with_hold(hold)
@@ -199,9 +206,10 @@ class DispatchLoop:
                 await self._record_wait(workload, decision, seen)
             if len(planned) >= BATCH:
                 break
-            if count % 50 == 49:
+            if self.state.clock.monotonic_s() - resumed_s > SLICE_S:
                 self.health.beat(LOOP)
                 await asyncio.sleep(0)
+                resumed_s = self.state.clock.monotonic_s()
         return planned
 
     def _outstanding(self, hub: HubView, found: Sequence[tuple[WorkloadUid, Standing]]) -> Outstanding:
@@ -215,10 +223,15 @@ class DispatchLoop:
     def _request(self, workload: HubWorkload, phase: Phase, hub: HubView) -> Request | None:
         """The request, or None after telling the owner what in their workload cannot be understood."""
         owner = hub.owners.get(workload.owner.uid) if workload.owner is not None else None
+        avoided = self.state.avoided.get(workload.uid, ())
+        self._requests.valid_for(hub, self.state.policy)
+        known = self._requests.get(workload, owner, avoided)
+        if known is not None:
+            return known
         built = build_request(workload, owner, hub, self.state.policy)
         if isinstance(built, Request):
             self.state.problems.pop(workload.uid, None)
-            return replace(built, avoided=self.state.avoided.get(workload.uid, ()))
+            return self._requests.put(workload, owner, replace(built, avoided=avoided))
         self._report_problems(workload, built)
         return None
 
@@ -230,31 +243,30 @@ class DispatchLoop:
         get_logger().warning("input_problem", workload=workload.key, problems=message)
         self.notices.put(_notice(workload, EventType.WARNING, "InputProblem", message))
 
-    async def _decide(self, request: Request, snapshot: Snapshot, now: datetime) -> tuple[Decision, Inputs]:
+    def _decide(self, request: Request, snapshot: Snapshot, now: datetime) -> tuple[Decision, Inputs]:
         """Decide, numbering the attempt: it grows when an earlier nomination ended without a cluster.
 
         Says as well on what it was decided, to the letter: the store keeps that for replay.
         """
-        previous = await self._previous(request.uid, request.key)
+        previous = self.state.latest.get(request.uid)
         attempt = 1
         if previous is not None:
             made = previous.outcome is not Outcome.WAIT and previous.id not in self._unwritten
             attempt = previous.attempt + (1 if made and not request.already_nominated else 0)
-        seen = Inputs(replace(request, attempt=attempt), snapshot, self.state.policy, now)
+        if request.attempt != attempt:
+            request = self._requests.renumbered(request, attempt)
+        seen = Inputs(request, snapshot, self.state.policy, now)
         return decide(seen.request, seen.snapshot, seen.policy, seen.now, self._memo), seen
 
-    async def _previous(self, uid: WorkloadUid, key: str) -> Decision | None:
-        """The newest decision on this very Workload; asked of the store once after a start or a change of leader."""
-        known = self.state.latest.get(uid)
-        if uid not in self._asked:
-            self._asked.add(uid)
-            found = [d for d in await self.store.decisions_of(key, 1) if d.workload == uid]
-            known = found[0] if found else known
-            if known is not None:
-                self.state.latest[uid] = known
-        return known
+    async def _remember(self, found: Sequence[tuple[WorkloadUid, Standing]]) -> None:
+        """Know the newest decision on each of these Workloads: asked of the store once, for all of them together, after
+        a start or a change of leader."""
+        unknown = [uid for uid, _ in found if uid not in self._asked]
+        for decision in await self.store.newest_of(unknown) if unknown else ():
+            self.state.latest[decision.workload] = decision
+        self._asked.update(unknown)
 
-    async def _impatient(self, workload: HubWorkload, now: datetime) -> bool:
+    def _impatient(self, workload: HubWorkload, now: datetime) -> bool:
         """Whether a nominated workload has waited longer than its class's patience for a worker to admit it.
 
         A copy that has its quota on a worker is being provisioned there: a second place would be bought twice. Where
@@ -270,7 +282,7 @@ class DispatchLoop:
             copy = views[name].copies.get((workload.namespace, workload.name)) if name in views else None
             if copy is not None and copy.quota_reserved_at is not None and copy.evicted_at is None:
                 return False
-        previous = await self._previous(workload.uid, workload.key)
+        previous = self.state.latest.get(workload.uid)
         since = previous.decided_at if previous is not None else workload.quota_reserved_at or workload.created_at
         patience_s = _patience_s(previous, self.state)
         return (now - since).total_seconds() > patience_s
@@ -279,7 +291,7 @@ class DispatchLoop:
         """Store and tell a wait when its reasons are new; the same reasons again only refresh what the API shows."""
         known = self.state.latest.get(workload.uid)
         self.state.latest[workload.uid] = decision
-        if known is not None and _signature(known) == _signature(decision):
+        if known is not None and (known.candidates is decision.candidates or _signature(known) == _signature(decision)):
             return
         try:
             await self.store.commit(decision, None, None, seen)
@@ -308,32 +320,32 @@ class DispatchLoop:
         except Transient as error:
             # Nothing is spent that was not stored (design section 9: the store is full or down).
             # It may have been stored all the same: the next turn reads what is open.
-            self._forget(plan, "store", str(error), pause=True)
+            self._forget(plan, "store", str(error))
             self._from_store = True
             return
         except Conflict as error:
-            self._forget(plan, "open", str(error), pause=True)
+            self._forget(plan, "open", str(error))
             self._from_store = True
             return
         except Fenced as error:
-            self._forget(plan, "fenced", str(error), pause=True)
+            self._forget(plan, "fenced", str(error))
             self.leadership.lost(str(error))
             return
         if not self._leads():
             # Whoever leads now finds the intent and settles it against the hub.
-            self._forget(plan, "not-leading", "leadership ended before the write", pause=True)
+            self._forget(plan, "not-leading", "leadership ended before the write")
             return
-        if not self._still_right(plan, self.state.clock.now()):
-            await self._give_up(plan, "overtaken", "the views changed before the write", pause=False)
+        version = self._current_version(plan, self.state.clock.now())
+        if version is None:
+            await self._give_up(plan, "overtaken", "the views changed before the write", request.resource_version)
             return
+        self.rounds.begin(Round(decision.id, request.uid, version, clusters, now))
         try:
-            await self.state.hub.nominate(
-                Nomination(request.uid, request.namespace, request.name, request.resource_version, clusters)
-            )
+            await self.state.hub.nominate(Nomination(request.uid, request.namespace, request.name, version, clusters))
         except Conflict as error:
-            await self._give_up(plan, "conflict", str(error), pause=False)
+            await self._give_up(plan, "conflict", str(error), version)
         except Refused as error:
-            await self._give_up(plan, "refused", str(error), pause=True)
+            await self._give_up(plan, "refused", str(error))
         except Transient as error:
             # The write may have been made: the round stays open, and the view will tell.
             self.state.latest[request.uid] = decision
@@ -345,51 +357,61 @@ class DispatchLoop:
     def _written(self, plan: Planned, now: datetime) -> None:
         decision, request = plan.decision, plan.request
         self.state.latest[request.uid] = decision
-        self._retry_at.pop(request.uid, None)
+        self._retries.made(request.uid)
         self.metrics.nominations.labels("written").inc()
         self.metrics.reserve_to_nomination.observe(max(0.0, (now - request.waiting_since).total_seconds()))
         self._count(decision)
         reason = "Nominated" if decision.outcome is Outcome.NOMINATE else "NominationAdded"
         self._tell(request.uid, decision, reason, EventType.NORMAL)
 
-    def _still_right(self, plan: Planned, now: datetime) -> bool:
-        """The chosen cluster still passes every filter in the views of this instant.
+    def _current_version(self, plan: Planned, now: datetime) -> str | None:
+        """The workload's newest version to guard the write with; None when what was decided is no longer right.
 
         Runs after the last await before the write: a queue put on Hold, a lost link or a new policy since the decision
-        cancels it (FR-NOM-05, time of check and of use).
+        cancels it (FR-NOM-05, time of check and of use). What Kueue wrote meanwhile and no decision depends on, such as
+        PodsReady some milliseconds after the quota, does not.
         """
-        fresh = self.state.snapshot(now)
-        view = fresh.cluster(plan.hold.cluster)
-        if view is None:
-            return False
-        others = tuple(h for h in fresh.holds if h.workload != plan.request.uid)
-        again = decide(plan.request, Snapshot((view,), others), self.state.policy, now, CandidateMemo(self._memo.views))
-        return again.chosen == plan.hold.cluster
+        fresh, hub, request = self.state.snapshot(now), self.state.hub_view(), plan.request
+        view, shown = fresh.cluster(plan.hold.cluster), hub.workloads.get(request.uid)
+        if view is None or shown is None or not self._same_request(shown, hub, request):
+            return None
+        if plan.seen.policy is not self.state.policy:
+            return None  # other rules rule than the record names: what is written is decided under those in force
+        others = tuple(h for h in fresh.holds if h.workload != request.uid)
+        again = decide(request, Snapshot((view,), others), self.state.policy, now, CandidateMemo(self._memo.views))
+        return shown.resource_version if again.chosen == plan.hold.cluster else None
 
-    async def _give_up(self, plan: Planned, result: str, error: str, *, pause: bool) -> None:
+    def _same_request(self, shown: HubWorkload, hub: HubView, request: Request) -> bool:
+        """Whether a newer version of the workload asks for the same, in a phase in which it is asked."""
+        if shown.resource_version == request.resource_version:
+            return True
+        known = replace(shown, resource_version=request.resource_version)
+        asked = standing_of(shown, hub).phase in DECIDED and self._request(known, Phase.WAITING, hub)
+        return isinstance(asked, Request) and replace(asked, attempt=request.attempt) == request
+
+    async def _give_up(self, plan: Planned, result: str, error: str, overtaken: str | None = None) -> None:
         """The write was not made: close the stored intent and forget the promise."""
         try:
             await self.store.mark(plan.decision.id, IntentState.ABANDONED, self.state.clock.now())
         except Transient as error_of_store:
             get_logger().error("intent_left_open", decision=plan.decision.id, error=str(error_of_store))
             self._from_store = True
-        self._forget(plan, result, error, pause=pause)
+        self._forget(plan, result, error, overtaken)
 
-    def _forget(self, plan: Planned, result: str, error: str, *, pause: bool) -> None:
-        """Drop the promise of a nomination that was not made; decide again soon, or after a growing pause."""
+    def _forget(self, plan: Planned, result: str, error: str, overtaken: str | None = None) -> None:
+        """Drop the promise of a nomination that was not made; decide again as `Retries` says. `overtaken`: the version
+        that somebody else's write has made old."""
         now, uid = self.state.clock.now(), plan.request.uid
         self.rounds.close(uid)
         self._drop_hold_of(plan.decision.id)
         self.metrics.nominations.labels(result).inc()
         get_logger().warning("nomination_not_made", workload=plan.request.key, result=result, error=error)
-        _, pause_s = self._retry_at.get(uid, (now, 0.5))
-        self._retry_at[uid] = (now, min(pause_s * 2, 30.0) if pause else 1.0)
+        if overtaken is not None:
+            self._retries.overtaken(uid, overtaken, now)
+        else:
+            self._retries.failed(uid, now)
 
     # --- small things --------------------------------------------------------------------------------------------
-
-    def _pausing(self, uid: WorkloadUid, now: datetime) -> bool:
-        at, pause_s = self._retry_at.get(uid, (now, 0.0))
-        return (now - at).total_seconds() < pause_s
 
     def _drop_hold_of(self, decision: str) -> None:
         for uid, holds in list(self.state.holds.items()):
@@ -402,10 +424,12 @@ class DispatchLoop:
     def _forget_gone(self) -> None:
         """Drop what is remembered of workloads that are no longer on the hub."""
         alive = self.state.hub_view().workloads
-        for cells in (self.state.latest, self.state.problems, self._retry_at):
+        for cells in (self.state.latest, self.state.problems):
             for uid in [uid for uid in cells if uid not in alive]:
                 del cells[uid]
+        self._retries.keep(alive)
         self._asked &= set(alive)
+        self._requests.keep(alive)
 
     def _count(self, decision: Decision) -> None:
         self.metrics.decisions.labels(decision.outcome).inc()
