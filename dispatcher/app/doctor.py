@@ -72,13 +72,14 @@ def blueprint_facts(result: LoadResult) -> BlueprintFacts:
         )
         for problem in result.problems
     )
+    signed = result.sealed.manifest is not None and result.sealed.signature is not None
     source = result.blueprint
     if source is None:
-        return BlueprintFacts(result.folder, None, lint)
+        return BlueprintFacts(result.folder, None, lint, signed=signed)
     queues = tuple(
         PlannedQueue(name, queue.namespace, queue.local_queue) for name, queue in source.queues.queues.items()
     )
     bursting = frozenset(
         (name, pool.flavor) for name, cluster in source.fleet.clusters.items() for pool in cluster.node_pools.values()
     )
-    return BlueprintFacts(result.folder, result.policy, lint, queues, bursting)
+    return BlueprintFacts(result.folder, result.policy, lint, queues, bursting, signed)

@@ -295,6 +295,14 @@ FLEET_ENTRIES: dict[Code, Entry] = {
         "design 7",
         "entrepot blueprint lint DIR",
     ),
+    Code.RULES_UNSIGNED: Entry(
+        Group.BLUEPRINT,
+        _N,
+        "the rules are not signed",
+        "whoever can write the blueprint can change where data may go, and the audit log knows nobody who did",
+        "design 7",
+        "entrepot policy sign DIR --key KEY, and start the daemon with --trusted-keys (docs/operate.md)",
+    ),
     Code.CLUSTER_NOT_IN_BLUEPRINT: Entry(
         Group.BLUEPRINT,
         _W,

@@ -20,6 +20,9 @@ def check_blueprint(facts: FleetFacts) -> Iterator[Finding]:
         code = Code.BLUEPRINT_ERROR if lint.error else Code.BLUEPRINT_WARNING
         place = f"{lint.file}:{lint.line}:{lint.column}" if lint.file else blueprint.folder
         yield found(code, Where(place=place), lint.rule, lint.fix)
+    if not blueprint.signed:
+        where = Where(place="residency/manifest.json")
+        yield found(Code.RULES_UNSIGNED, where, "no manifest with a signature lies beside the files")
     if blueprint.policy is None or not facts.hub.cluster.reachable:
         return
     yield from _clusters(facts, blueprint.policy)

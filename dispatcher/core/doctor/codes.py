@@ -109,6 +109,7 @@ class Code(StrEnum):
     NAME_TAKEN = "name-taken"
     BLUEPRINT_ERROR = "blueprint-error"
     BLUEPRINT_WARNING = "blueprint-warning"
+    RULES_UNSIGNED = "rules-unsigned"
     CLUSTER_NOT_IN_BLUEPRINT = "cluster-not-in-blueprint"
     CLUSTER_NOT_ON_HUB = "cluster-not-on-hub"
     QUEUE_NOT_ON_HUB = "queue-not-on-hub"

@@ -320,6 +320,8 @@ class BlueprintFacts:
     lint: tuple[LintFact, ...] = ()
     queues: tuple[PlannedQueue, ...] = ()
     bursting: frozenset[tuple[str, str]] = frozenset()
+    signed: bool = True
+    """Whether a signature lies beside it. Whether it is good, the daemon's keys say."""
 
 
 @dataclass(frozen=True, slots=True)
