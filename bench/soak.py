@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 SEED = 4
 SHARE_OF_SHORT_LIVES = 0.2
 FAULT_EVERY_S = 45.0
-DRAIN_S = 420.0
+DRAIN_S = 600.0
 MOST_GROWTH = 0.05
 """Of resident memory, from the first to the last quarter of the long life after its warm-up: more is no flat line."""
 MOST_TASKS = 5
@@ -93,9 +93,10 @@ def soak(folder: Path, length_s: float, seed: int, say: Say) -> Verdict:
             churn.stop()
             soaked.end()
         changes = observer.changes()
-        gaps = len(observer.gaps)
-    say(f"{len(changes)} changes observed, {gaps} kinds listed anew after a restart")
-    return _judge(changes, offer, churn, soaked, faults, drained_s)
+        say(f"{len(changes)} changes observed, {len(observer.gaps)} times a kind was listed anew after a restart")
+    (folder / "history.txt").write_text("\n".join(map(repr, changes)))
+    history = History(changes, observer.gaps, offer, drained_s)
+    return _judge(history, churn, soaked, faults)
 
 
 def _acts(faults: Faults, churn: Churn, length_s: float, say: Say) -> None:
@@ -131,12 +132,19 @@ def _drain(churn: Churn, say: Say) -> float:
 # --- judging -----------------------------------------------------------------------------------------------------
 
 
-def _judge(
-    changes: list[Change], offer: laws.Room, churn: Churn, soaked: Soaked, faults: Faults, drained_s: float
-) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class History:
+    changes: list[Change]
+    gaps: list[tuple[int, int]]
+    offer: laws.Room
+    drained_s: float
+
+
+def _judge(history: History, churn: Churn, soaked: Soaked, faults: Faults) -> Verdict:
+    changes = history.changes
     classes = {fate.key[1]: fate.workload_class for fate in churn.fates.values()}
     plain = [c for c in changes if not (isinstance(c.seen, WorkloadSeen) and c.seen.product == RAISED_PRODUCT)]
-    filling = laws.beyond_fit(plain, offer, laws.look_ahead(soaked.blueprint), classes)
+    filling = laws.beyond_fit(plain, history.offer, laws.look_ahead(soaked.blueprint), classes, history.gaps)
     broken = {
         "every job ends": [f"{'/'.join(f.key)} {_last_seen(changes, f.key)}" for f in churn.open()],
         "one copy at a time": laws.doubled(changes),
@@ -157,6 +165,7 @@ def _judge(
         Row("jobs created", counts["created"], "jobs"),
         Row("jobs that ended on the hub", counts["finished"], "jobs"),
         Row("jobs deleted, suspended, raised", counts["deleted"] + counts["suspended"] + counts["raised"], "jobs"),
+        Row("evictions stuck in Kueue, mended as the finding says", counts["mended"], "jobs"),
         Row("nominations judged against fit and look-ahead", filling.judged, "nominations"),
         *(Row(f"fault: {name}", count, "times") for name, count in sorted(faults.counts.items())),
         Row("start to ready, median", statistics.median(faults.ready_s) if faults.ready_s else None, "s"),
@@ -167,7 +176,7 @@ def _judge(
         Row("tasks in its first quarter", statistics.median(tasks[: max(1, len(tasks) // 4)]) if tasks else None, ""),
         Row("growth of tasks", grown(tasks), "tasks", bar=Bar("value", "at most", MOST_TASKS)),
         Row("growth of open files", grown(files), "files", bar=Bar("value", "at most", MOST_FILES)),
-        Row("drained after", drained_s, "s"),
+        Row("drained after", history.drained_s, "s"),
     ]
     nothing = Bar("value", "at most", 0)
     figures += [Row(f"breaches: {law}", len(found), "", bar=nothing) for law, found in broken.items()]

@@ -17,12 +17,15 @@ from tests.loops.jobs import B200, H100, H200, L40S, RTX, gang, rollouts_and_lea
 
 RATE_S = 1.0
 """From one job to the next: below what MultiKueue's remote clients bear (kueue-contract section 1)."""
-MOST_OPEN = 80
+MOST_OPEN = 40
 """Jobs that have not ended; beyond that, none is added. A burst may exceed it."""
-BURST, BURST_EVERY_S = 60, 300.0
+BURST, BURST_EVERY_S = 40, 300.0
 KEPT_S = 60.0
 """How long an ended job stays on the hub: its Workloads would otherwise grow without end, and the daemon with them."""
 SUSPENDED_S = 15.0
+STUCK_S = 90.0
+"""An eviction that still holds its quota after this is stuck in Kueue: the hub's Job counts pods of a copy that is gone
+(the daemon's finding `eviction-stuck`). The churn then does what the finding tells an operator to do."""
 DELETED, SUSPENDED, RAISED = 0.06, 0.06, 0.06
 MIX = (
     ("autonomy", H100, 1, "training"),
@@ -51,6 +54,7 @@ class Fate:
     product: str
     deleted: bool = False
     suspended_until_s: float | None = None
+    evicted_since_s: float | None = None
     ended_s: float | None = None
     removed: bool = False
 
@@ -162,10 +166,23 @@ class Churn:
             if fate is not None and seen.finished and fate.ended_s is None:
                 fate.ended_s = now_s
                 self.counts["finished"] += 1
+            if fate is not None and fate.ended_s is None:
+                self._mend(fate, seen.evicted and seen.reserved, now_s)
         for fate in self.open():
             if fate.suspended_until_s is not None and fate.suspended_until_s < now_s:
                 self._activate(fate, True)
                 fate.suspended_until_s = None
+
+    def _mend(self, fate: Fate, stuck: bool, now_s: float) -> None:
+        if not stuck:
+            fate.evicted_since_s = None
+        elif fate.evicted_since_s is None:
+            fate.evicted_since_s = now_s
+        elif now_s - fate.evicted_since_s > STUCK_S and fate.kind == "Job":
+            with self.fleet.hub.api() as api:
+                api.merge_patch(f"{_path(fate)}/status", {"status": {"active": 0, "ready": 0}})
+            fate.evicted_since_s = None
+            self.counts["mended"] += 1
 
     def _tidy(self) -> None:
         now_s = time.monotonic()

@@ -24,22 +24,28 @@ Place = tuple[str, str]
 
 
 def doubled(changes: Sequence[Change]) -> list[str]:
-    """Copies, Jobs or pods of one piece of work on two clusters at the same instant."""
+    """Copies or Jobs of one piece of work on two clusters at the same instant.
+
+    Copies may stand on all clusters of one nomination, when patience with the first has ended; Jobs may not.
+    """
     alive: dict[tuple[str, Key], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    invited: dict[Key, frozenset[str]] = {}
     found: dict[str, None] = {}
     for change in changes:
         if change.cluster == HUB:
+            if isinstance(change.seen, WorkloadSeen) and change.seen.nominated:
+                invited[change.key] = frozenset(change.seen.nominated)
             continue
-        name = change.seen.job if isinstance(change.seen, PodSeen) else change.key[1]
         if change.kind == "pods":
             continue
-        clusters = alive[change.kind, (change.key[0], name)]
+        clusters = alive[change.kind, change.key]
         if change.seen is None:
             clusters[change.cluster].discard(change.uid)
         else:
             clusters[change.cluster].add(change.uid)
         where = sorted(cluster for cluster, uids in clusters.items() if uids)
-        if len(where) > 1:
+        together = change.kind == "workloads" and set(where) <= invited.get(change.key, frozenset())
+        if len(where) > 1 and not together:
             found[f"{change.kind[:-1]} {'/'.join(change.key)} on {' and '.join(where)}"] = None
     return list(found)
 
@@ -229,11 +235,18 @@ class Filling:
     """How many nominations were judged."""
 
 
-def beyond_fit(changes: Sequence[Change], offer: Room, ahead: Mapping[str, int], classes: Mapping[str, str]) -> Filling:
+def beyond_fit(
+    changes: Sequence[Change],
+    offer: Room,
+    ahead: Mapping[str, int],
+    classes: Mapping[str, str],
+    blind: Sequence[tuple[int, int]] = (),
+) -> Filling:
     """Judge the sum of what each cluster was ever given, at the instant of each nomination.
 
     A nomination may exceed what fits by its class's look-ahead only: `ahead` counts Workloads by class, `classes` tells
     the class of a job. GPUs are summed by product; a cluster's queues lend each other everything unless they say not.
+    In the spans of `blind` (Observer.gaps) nothing is judged: what went meanwhile is known by its end only.
     """
     promised, fullest, judged = _Promised(), dict[Place, int](), 0
     breaches: list[str] = []
@@ -244,7 +257,7 @@ def beyond_fit(changes: Sequence[Change], offer: Room, ahead: Mapping[str, int],
             continue
         old = before[1].nominated if before is not None else ()
         for cluster in change.seen.nominated:
-            if cluster in old:
+            if cluster in old or any(start <= change.revision <= end for start, end in blind):
                 continue
             judged += 1
             place, given = (cluster, change.seen.product), promised.on(cluster)
@@ -254,7 +267,8 @@ def beyond_fit(changes: Sequence[Change], offer: Room, ahead: Mapping[str, int],
             spare = _spare(same, ahead, classes)
             name = f"{'/'.join(change.key)} to {cluster} at {change.revision}"
             if used > offer.at(place) + spare:
-                breaches.append(f"{name}: {used} of {offer.at(place)} (+{spare}) {change.seen.product}")
+                whose = ", ".join(f"{'/'.join(key)} {w.gpus}" for key, w in sorted(same.items()))
+                breaches.append(f"{name}: {used} of {offer.at(place)} (+{spare}) {change.seen.product}: {whose}")
             own = offer.queues.get((cluster, change.key[0], change.seen.product))
             mine = {key: w for key, w in same.items() if key[0] == change.key[0]}
             if own is not None and sum(w.gpus for w in mine.values()) > own + _spare(mine, ahead, classes):

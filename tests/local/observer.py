@@ -90,8 +90,8 @@ class Observer:
         self._newest: dict[tuple[str, str], dict[str, Change]] = {}
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
-        self.gaps: list[str] = []
-        """Kinds that had to be listed anew, since their server had forgotten what came after our last change."""
+        self.gaps: list[tuple[int, int]] = []
+        """From revision to revision: a kind had to be listed anew, since its server had forgotten what came between."""
 
     def __enter__(self) -> Observer:
         watched = [(self._fleet.hub, HUB, "workloads")]
@@ -165,6 +165,7 @@ class _Watch:
         self._observer = observer
         self._known: dict[Key, str] = {}
         self._version = ""
+        self._gap_from: int | None = None
         projections: dict[str, Callable[[Raw], Seen]] = {"workloads": _workload, "jobs": _job, "pods": _pod}
         self._project = projections[kind]
 
@@ -194,6 +195,9 @@ class _Watch:
             gone = Change(int(version), self._cluster, self._kind, key, self._known.pop(key), None)
             self._observer.add(gone)
         self._version = version
+        if self._gap_from is not None:
+            self._observer.gaps.append((self._gap_from, int(version)))
+            self._gap_from = None
 
     def _follow(self, client: httpx.Client) -> None:
         query = {"watch": "true", "resourceVersion": self._version, "allowWatchBookmarks": "true"}
@@ -216,8 +220,7 @@ class _Watch:
                 self._version = event["object"]["metadata"]["resourceVersion"]
 
     def _forgotten(self) -> None:
-        self._observer.gaps.append(f"{self._kind} of {self._cluster}")
-        self._version = ""
+        self._gap_from, self._version = int(self._version), ""
 
     def _take(self, raw: Raw, *, gone: bool) -> None:
         meta, key = raw["metadata"], _key(raw)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import pytest
 
 from tests.fleet import LocalFleet
 from tests.local import laws
-from tests.local.daemon import daemon, wait_for
+from tests.local.daemon import daemon
 from tests.local.fleet_objects import CONFIG, example_fleet
 from tests.local.observer import HUB, Observer, WorkloadSeen
 from tests.loops.jobs import B200, H100, H200, L40S, RTX, gang
@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.local, pytest.mark.timeout(1500)]
 MIX = (
     *(("autonomy", H100, 1, "training"),) * 4,
     ("autonomy", H100, 2, "training"),
-    ("autonomy", H100, 1, "evaluation"),
-    *(("autonomy", H200, 1, "evaluation"),) * 3,
+    ("autonomy", H100, 1, "reinforcement-learning"),
+    *(("autonomy", H200, 1, "training"),) * 3,
     *(("autonomy", B200, 1, "training"),) * 2,
     *(("simulation", RTX, 1, "simulation"),) * 4,
     ("simulation", RTX, 2, "reinforcement-learning"),
@@ -37,8 +37,10 @@ MIX = (
     *(("flywheel", L40S, 1, "data-processing"),) * 2,
 )
 """Namespace, GPU product, GPUs and class, in rough proportion to what the fleet has. No two queues of different
-priority meet on one product, so that nothing makes room by a preemption and the bound is the plain sum."""
+priority meet on one product, so that nothing makes room by a preemption and the bound is the plain sum; and no class is
+less patient than MultiKueue takes for what stands before it, so that no second cluster is added."""
 COUNT = 500
+PATIENCE_S = 1200.0
 WHOLE = os.environ.get("ENTREPOT_WHOLE_CROWD") == "1"
 
 
@@ -85,25 +87,20 @@ def test_five_hundred_jobs_at_once_are_never_nominated_beyond_fit_and_look_ahead
         submit(own_fleet, manifests)
         submitted_s = time.monotonic() - started
 
-        def placed() -> bool:
+        def done() -> bool:
             time.sleep(1.0)
-            return keys <= set(laws.nominated_once(observer.changes()))
+            return keys <= (_finished(observer) if WHOLE else set(laws.nominated_once(observer.changes())))
 
-        def finished() -> bool:
-            time.sleep(1.0)
-            return keys <= _finished(observer)
-
-        wait_for(finished if WHOLE else placed, 1200, lambda: running.log()[-3000:])
+        in_time = _within(done, PATIENCE_S)
         took_s = time.monotonic() - started
         observer.settle(quiet_s=0.5, within_s=3.0)
-        changes = observer.changes()
-        ended = len(keys & _finished(observer))
+        changes, ended = observer.changes(), keys & _finished(observer)
+        said = running.log()[-3000:]
     filling = laws.beyond_fit(changes, offer, laws.look_ahead(CONFIG), classes)
     full = {f"{at[0]} {at[1]}": f"{gpus}/{offer.at(at)}" for at, gpus in sorted(filling.fullest.items())}
     what = "finished" if WHOLE else "nominated"
-    print(f"\n{COUNT} jobs created in {submitted_s:.0f} s, all {what} after {took_s:.0f} s", file=sys.stderr)
-    print(f"{ended} finished; fullest: {full}", file=sys.stderr)
-    assert filling.judged >= COUNT
+    print(f"\n{COUNT} jobs created in {submitted_s:.0f} s; {filling.judged} nominations judged", file=sys.stderr)
+    print(f"all {what}: {in_time}, after {took_s:.0f} s; {len(ended)} finished; fullest: {full}", file=sys.stderr)
     assert filling.breaches == []
     assert any(n >= offer.at(place) for place, n in filling.fullest.items()), "the crowd never filled a cluster"
     assert laws.doubled(changes) == []
@@ -111,7 +108,18 @@ def test_five_hundred_jobs_at_once_are_never_nominated_beyond_fit_and_look_ahead
     runs = laws.runs(changes)
     for counts in (runs.copies, runs.jobs, runs.pods):
         assert {key: count for key, count in counts.items() if count != 1} == {}
-    assert {key: runs.pods.get(key) for key in keys & _finished(observer) if runs.pods.get(key) != 1} == {}
+    assert {key: runs.pods.get(key) for key in ended if runs.pods.get(key) != 1} == {}
+    assert in_time, f"not all were {what} within {PATIENCE_S:.0f} s: {said}"
+    assert filling.judged >= COUNT
+
+
+def _within(done: Callable[[], bool], within_s: float) -> bool:
+    """The laws are judged on what there is, even when a slow machine does not get to the end."""
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        if done():
+            return True
+    return False
 
 
 def _finished(observer: Observer) -> set[tuple[str, str]]:
