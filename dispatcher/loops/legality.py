@@ -132,10 +132,15 @@ class LegalityLoop:
             metrics.law_trouble.labels(trouble).set(1 if found is not None and found.trouble is trouble else 0)
 
     async def _record_bundles(self) -> None:
-        """Write what became of the blueprints that arrived, oldest first. What cannot be written now stays in line; a
-        replica that stands by has seen the same, and lets the leader write it."""
+        """Write what became of the blueprints that arrived, oldest first. What cannot be written now stays in line.
+
+        A replica that stands by has seen the same and lets the leader write it; once it leads, it says what rules.
+        """
         events = self.state.bundle_events
         if not self._leading():
+            newest = [event for event in events if not event.refused][-1:]
+            events.clear()
+            events.extend(newest)
             return
         while events:
             event = events[0]

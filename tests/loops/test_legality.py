@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from dispatcher.app.rules import without_rules
 from dispatcher.core.audit import AuditKind
 from dispatcher.core.decision import Reason
+from dispatcher.core.lease import Always
 from dispatcher.core.seal import Seal, Trust
 from dispatcher.core.waiting import Phase
 from residency.bundle import Settings
 from residency.vocabulary import Queued, Running
 from tests.builders import START
+from tests.loops.bench import example
+from tests.loops.jobs import H100, gang
 from tests.loops.lawful import (
     EVERYWHERE,
     LawBench,
@@ -227,3 +231,58 @@ async def test_each_bundle_that_arrives_is_on_record_in_order_with_its_actor(tmp
     found.rule(permitted())
     await found.loop.cycle()
     assert len([e for e in await found.log() if e.kind is AuditKind.BUNDLE]) == 3, "a restart is no news"
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["public work goes on where it may", "else nothing does"])
+async def test_without_any_rules_nothing_restricted_is_dispatched(tmp_path: Path, goes_on: bool) -> None:
+    policy, _ = example()
+    found = await lawful(tmp_path, without_rules(policy, Seal(Trust.MISSING, public_goes_on=goes_on)))
+    found.bench.fleet.submit(reader("restricted"))
+    found.bench.fleet.submit(gang("public", product=H100, duration="600s", says={"datasets": "public-roads"}))
+    await found.until("public", Phase.WAITING, Phase.PLACED)
+    await found.steps(8)
+    assert found.bench.phase("public") is (Phase.PLACED if goes_on else Phase.WAITING)
+    assert found.bench.phase("restricted") is Phase.WAITING
+
+
+async def test_a_replica_that_stood_by_repeats_nothing_that_the_leader_has_written(tmp_path: Path) -> None:
+    found = await lawful(tmp_path, permitted())
+    stands_by = Stands()
+    for policy in (permitted(), forbidden(), permitted()):
+        found.bench.clock.advance(1)
+        found.rule(policy)
+        kept = list(found.bench.state.bundle_events)
+        await found.loop.cycle()
+        found.bench.state.bundle_events.extend(kept)
+        found.loop.leadership = stands_by
+        await found.loop.cycle()
+        found.loop.leadership = Always()
+    await found.loop.cycle()
+    assert len([e for e in await found.log() if e.kind is AuditKind.BUNDLE]) == 3
+
+
+class Stands:
+    """Never leads."""
+
+    term = 0
+
+    def may_write(self, now_s: float) -> bool:
+        return False
+
+    def lost(self, why: str) -> None:
+        raise AssertionError(why)
+
+
+async def test_every_nomination_has_its_row_and_names_the_bundle_of_its_decision(tmp_path: Path) -> None:
+    found = await lawful(tmp_path, permitted())
+    for name in ("one", "two", "three"):
+        found.bench.fleet.submit(reader(name, duration="3s"))
+    for name in ("one", "two", "three"):
+        await found.until(name, Phase.FINISHED)
+    decided = {d.id: d for d in await found.bench.store.recent(50) if d.chosen is not None}
+    rows = {e.decision: e for e in await found.log() if e.kind is AuditKind.VERDICT and e.answer == "allow"}
+    assert set(rows) == set(decided)
+    assert len(rows) == 3
+    assert {e.bundle for e in rows.values()} == {d.law_digest for d in decided.values()}
+    text = b"".join([row.body async for row in found.bench.store.audit_log.rows()]).decode()
+    assert not [name for name in ("one", "two", "three", "autonomy/") if f'"{name}' in text], "no object's name"

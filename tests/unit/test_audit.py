@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -121,8 +122,8 @@ async def test_the_same_event_is_written_once_and_a_reopened_store_goes_on_with_
     await store.close()
 
 
-async def test_retention_drops_from_the_front_and_the_chain_verifies_after_each_time(tmp_path: Path) -> None:
-    store = await open_store(tmp_path / "entrepot.sqlite")
+async def test_retention_drops_from_the_front_and_the_chain_verifies_after_each_time(target: str) -> None:
+    store = await open_store(target)
     for number in range(40):
         await store.audit_log.add([entry(number, at_s=number)])
     assert await store.audit_log.trim(START + timedelta(seconds=10), START) == 10
@@ -134,6 +135,20 @@ async def test_retention_drops_from_the_front_and_the_chain_verifies_after_each_
     assert len(rows) <= 7
     assert verify(rows, await store.audit_log.head()) is None
     await store.close()
+
+
+async def test_writers_side_by_side_make_one_chain(target: str) -> None:
+    """Two processes, many tasks: where a database lets writers run beside each other, they queue at the head."""
+    stores = [await open_store(target), await open_store(target)]
+    async with asyncio.TaskGroup() as group:
+        for number in range(40):
+            group.create_task(stores[number % 2].audit_log.add([entry(number), entry(number % 7)]))
+    rows = [row async for row in stores[0].audit_log.rows()]
+    assert verify(rows, await stores[1].audit_log.head()) is None
+    assert sorted({entry_of(row.body).event for row in rows}) == sorted({f"e/{n}" for n in range(40)})
+    assert len(rows) == 40
+    for store in stores:
+        await store.close()
 
 
 async def test_an_old_log_keeps_its_newest_row(tmp_path: Path) -> None:
