@@ -34,6 +34,13 @@ class Turn:
         return self._rate(PLACED)
 
     @property
+    def half_to_cluster_per_s(self) -> float | None:
+        """The same for the first half of the backlog; None when it did not get there."""
+        reached = sorted(at for t in self.backlog if (at := first_of(t, PLACED)) is not None)
+        half = len(self.backlog) // 2
+        return half / (reached[half - 1] - self.started_s) if 0 < half <= len(reached) else None
+
+    @property
     def to_finished_per_s(self) -> float | None:
         return self._rate(("finished",))
 

@@ -164,6 +164,8 @@ def use_dispatcher(fleet: LocalFleet, dispatcher: str) -> None:
 
 
 def _is_empty(api: KubeApi) -> bool:
+    """Whatever is left is asked to go again: a copy may have been made after the jobs were deleted."""
+    api.request("DELETE", WORKLOADS, {"propagationPolicy": "Background"})
     return not api.request("GET", WORKLOADS)["items"]
 
 
@@ -172,10 +174,14 @@ def _all_active(api: KubeApi) -> bool:
 
 
 def clear(fleet: LocalFleet) -> None:
-    """Delete all jobs of the bench and wait until no Workload is left, on the hub and on the workers."""
-    with fleet.hub.api() as api:
-        api.request("DELETE", JOBS, {"propagationPolicy": "Background"})
-        wait_until(partial(_is_empty, api), CLEAR_S, "the hub to be empty", 0.5)
-    for name, endpoint in sorted(fleet.workers.items()):
-        with endpoint.api() as worker:
-            wait_until(partial(_is_empty, worker), CLEAR_S, f"{name} to be empty", 0.5)
+    """Delete all jobs of the bench and wait until no Workload is left, on the hub and on the workers.
+
+    On the workers too, for MultiKueue would take its time: it asks five times a second.
+    """
+    clusters = {"hub": fleet.hub, **dict(sorted(fleet.workers.items()))}
+    for endpoint in clusters.values():
+        with endpoint.api() as api:
+            api.request("DELETE", JOBS, {"propagationPolicy": "Background"})
+    for name, endpoint in clusters.items():
+        with endpoint.api() as api:
+            wait_until(partial(_is_empty, api), CLEAR_S, f"{name} to be empty", 0.5)

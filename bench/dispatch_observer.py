@@ -78,11 +78,11 @@ class Observer:
         for client in self._clients.values():
             client.close()
 
-    def count(self, state: str, jobs: Iterable[str]) -> int:
-        """How many of these jobs have been seen in a state."""
+    def count(self, jobs: Iterable[str], *states: str) -> int:
+        """How many of these jobs have been seen in one of the states."""
         wanted = set(jobs)
         with self._lock:
-            return sum(t.job in wanted and state in t.seen_s for t in self.timelines.values())
+            return sum(t.job in wanted and not t.seen_s.keys().isdisjoint(states) for t in self.timelines.values())
 
     def of(self, jobs: Iterable[str]) -> list[Timeline]:
         wanted = set(jobs)

@@ -12,6 +12,7 @@ Figure = Callable[[Turn], float | None]
 ENTREPOT, ALL_AT_ONCE, MINIMAL = "Entrepot", "AllAtOnce", "minimal nominator"
 FIGURES: Mapping[str, tuple[str, Figure]] = {
     "to a cluster": ("workloads/s", lambda turn: turn.to_cluster_per_s),
+    "first half to a cluster": ("workloads/s", lambda turn: turn.half_to_cluster_per_s),
     "to Finished": ("workloads/s", lambda turn: turn.to_finished_per_s),
     "quota reserved to cluster, p50": ("s", lambda turn: percentile(turn.reserved_to_cluster_s, 50)),
     "quota reserved to cluster, p99": ("s", lambda turn: percentile(turn.reserved_to_cluster_s, 99)),
@@ -28,7 +29,7 @@ BARS: Mapping[tuple[str, str], Bar] = {
     ("remote copies", MINIMAL): Bar("value", "at most", 1.0),
 }
 NOMINATION_MS = 50
-TRADED = ("to a cluster", "urgent job behind the backlog to its cluster")
+TRADED = ("first half to a cluster", "urgent job behind the backlog to its cluster")
 
 
 def rows_of(turns: Mapping[str, Sequence[Turn]], trade: Mapping[int, Turn], idle_s: Sequence[float]) -> list[Row]:

@@ -98,6 +98,7 @@ def turn(contender: str, placed_s: float, finished_s: float, copies: int = 2) ->
 def test_rates_run_until_the_last_job_and_only_the_backlog_counts() -> None:
     done = turn("x", placed_s=20, finished_s=40)
     assert done.to_cluster_per_s == 2 / 20
+    assert done.half_to_cluster_per_s == 1 / 3
     assert done.to_finished_per_s == 2 / 40
     assert done.reserved_to_cluster_s == [2, 19]
     assert done.urgent_wait_s == [7]
@@ -129,5 +130,5 @@ def test_rows_hold_the_bars_of_the_issue_against_means_of_one_run() -> None:
     assert rows["remote copies, beside minimal nominator"].holds is True
     late = rows["quota reserved to nominated, idle hub, p99"]
     assert (late.value, late.holds) == (60, False)
-    assert rows["to a cluster, at most 8 outstanding"].peer == "no bound"
+    assert rows["first half to a cluster, at most 8 outstanding"].peer == "no bound"
     assert len(rows) == len({row.name for row in rows.values()}), "names are unique within the bench"
