@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from dispatcher.cli.main import run
+from dispatcher.config.residency.lint_checks import Code
+from residency.soundness import Flaw
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "write-a-policy.md").read_text(encoding="utf-8")
@@ -38,6 +40,11 @@ def test_the_walk_has_its_blocks() -> None:
         "residency/board.test.yaml",
         "residency/exceptions.yaml",
     ]
+
+
+def test_every_code_of_lint_is_documented() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert [code.value for code in (*Code, *Flaw) if f"`{code.value}`" not in page] == []
 
 
 def test_a_country_rule_from_its_test_to_an_exception(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
