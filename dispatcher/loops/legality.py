@@ -11,6 +11,7 @@ load, grew old, or a clock went wrong.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -40,6 +41,8 @@ LOOP = "legality"
 RESYNC_S = 5.0
 SETTLE_S = 1.0
 """From a wake-up to the look: what became illegal a second ago is no worse than what became so now."""
+BREATH = 50
+"""Workloads that are judged in one go: some ten milliseconds."""
 _CODES = {Course.HOLD: FindingCode.ILLEGAL_RUNNING, Course.END: FindingCode.ILLEGAL_ENDED}
 
 
@@ -98,7 +101,11 @@ class LegalityLoop:
             return
         if standing_of(self.state.policy, now) is not None:
             return
-        found = self._look(now)
+        policy = self.state.policy
+        found = await self._look(now)
+        if self.state.policy is not policy:
+            self.waker.wake()  # other rules arrived meanwhile: what was found by the old ones is void
+            return
         self._show(found, now)
         if self._leading():
             await self._act(found, now)
@@ -157,12 +164,14 @@ class LegalityLoop:
 
     # --- looking -------------------------------------------------------------------------------------------------
 
-    def _look(self, now: datetime) -> tuple[Illegal, ...]:
-        """Judge what has changed since the last look, or whose answer has run out."""
+    async def _look(self, now: datetime) -> tuple[Illegal, ...]:
+        """Judge what has changed since the last look, or whose answer has run out; all of it when rules changed, which
+        takes a quarter of a millisecond each, so that others have their turn between."""
         hub, policy = self.state.hub_view(), self.state.policy
         sight = Sight(hub, self.state.worker_views(), policy, self.state.latest, now)
         found: list[Illegal] = []
         kept: dict[WorkloadUid, _Judged] = {}
+        asked = 0
         for uid, workload in sorted(hub.workloads.items()):
             if workload.finished or not (workload.nominated or workload.cluster_name):
                 continue
@@ -170,6 +179,9 @@ class LegalityLoop:
             if known is None or not _same(known, policy, workload, seen, now):
                 examined = examine(workload, sight, self._since, frozenset(self._ended))
                 known = _Judged(policy, workload, seen, examined)
+                asked += 1
+                if asked % BREATH == 0:
+                    await asyncio.sleep(0)
             kept[uid] = known
             found += known.examined.found
         self._judged = kept
