@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import typer
 from typer.exceptions import TyperException
 
-from dispatcher.cli import ask, blueprint, decide, doctor, policy, replay, serve, snapshot, store, version
 from dispatcher.cli.errors import CliError, ExitCode
 
 _HELP = """Which cluster runs my job, and why.
@@ -20,7 +20,27 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 daemon or hub unreachable, 5 
 `policy` commands: 0 fine, 1 found something, 2 not read."""
 
 
-def build() -> typer.Typer:
+_COMMANDS = {
+    "why": "ask.why",
+    "why-not": "ask.why_not",
+    "queue": "ask.queue",
+    "clusters": "ask.clusters",
+    "decisions": "ask.decisions",
+    "snapshot": "snapshot.snapshot",
+    "decide": "decide.decide",
+    "replay": "replay.replay",
+    "blueprint": "blueprint.build",
+    "policy": "policy.build",
+    "store": "store.build",
+    "doctor": "doctor.doctor",
+    "serve": "serve.serve",
+    "version": "version.version",
+}
+"""Each command's function, in the order of the help; a `build` makes a group of commands."""
+
+
+def build(only: str | None = None) -> typer.Typer:
+    """All commands, or `only` one: a daemon that restarts must not wait for what the other commands import."""
     app = typer.Typer(
         name="entrepot",
         help=_HELP,
@@ -29,27 +49,25 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.command("why")(ask.why)
-    app.command("why-not")(ask.why_not)
-    app.command("queue")(ask.queue)
-    app.command("clusters")(ask.clusters)
-    app.command("decisions")(ask.decisions)
-    app.command("snapshot")(snapshot.snapshot)
-    app.command("decide")(decide.decide)
-    app.command("replay")(replay.replay)
-    app.add_typer(blueprint.build(), name="blueprint")
-    app.add_typer(policy.build(), name="policy")
-    app.add_typer(store.build(), name="store")
-    app.command("doctor")(doctor.doctor)
-    app.command("serve")(serve.serve)
-    app.command("version")(version.version)
+    app.callback()(_no_options)  # keeps a single command from becoming the program itself
+    for name in [only] if only in _COMMANDS else _COMMANDS:
+        module, _, function = _COMMANDS[name].partition(".")
+        found: Callable[..., typer.Typer] = getattr(import_module(f"dispatcher.cli.{module}"), function)
+        if function == "build":
+            app.add_typer(found(), name=name)
+        else:
+            app.command(name)(found)
     return app
+
+
+def _no_options() -> None:
+    pass
 
 
 def run(arguments: Sequence[str], program: str = "entrepot") -> int:
     """Run one command line and return its exit code; everything that goes wrong is told on standard error."""
     try:
-        code = build()(list(arguments), prog_name=program, standalone_mode=False)
+        code = build(arguments[0] if arguments else None)(list(arguments), prog_name=program, standalone_mode=False)
     except CliError as error:
         sys.stderr.write(error.text() + "\n")
         return error.code
