@@ -512,6 +512,11 @@ ROWS: tuple[Row, ...] = (
         blueprint(lint=(LintFact("fleet.yaml", 3, 5, False, "old price", "renew it"),)),
     ),
     Row(
+        Code.RULES_UNSIGNED,
+        "rules that nobody has signed are told, since anybody can change them",
+        blueprint(signed=False),
+    ),
+    Row(
         Code.CLUSTER_NOT_IN_BLUEPRINT,
         "a cluster of the hub without a description is never chosen",
         lambda facts: hub(

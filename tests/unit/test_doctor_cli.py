@@ -80,7 +80,7 @@ def test_a_hub_that_cannot_be_reached_is_4_and_standard_output_still_has_the_fin
     file = write(tmp_path / "config", kubeconfig(f"https://127.0.0.1:{port}"))
     assert run(["doctor", "--kubeconfig", str(file), "--blueprint", str(EXAMPLE), "-o", "json"]) == 4
     printed = capsys.readouterr()
-    assert [finding["code"] for finding in json.loads(printed.out)["findings"]] == ["unreachable"]
+    assert [f["code"] for f in json.loads(printed.out)["findings"]] == ["unreachable", "rules-unsigned"]
     assert "the hub was not read" in printed.err
     assert str(file) in printed.err
 
