@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,14 @@ import pytest_asyncio
 
 from dispatcher.app.rules import without_rules
 from dispatcher.core.audit import AuditKind
-from dispatcher.core.decision import Reason
+from dispatcher.core.decide import decide
+from dispatcher.core.decision import Decision, Reason
 from dispatcher.core.lease import Always
+from dispatcher.core.memo import CandidateMemo
+from dispatcher.core.request import build_request
 from dispatcher.core.seal import Seal, Trust
 from dispatcher.core.waiting import Phase
+from dispatcher.core.workload import Request
 from residency.bundle import Settings
 from residency.vocabulary import Queued, Running
 from tests.builders import START
@@ -157,7 +161,9 @@ async def test_a_worker_that_cannot_be_seen_is_left_alone(tmp_path: Path) -> Non
     ],
     ids=["no rules at all", "rules too old", "rules expired", "a clock that went back"],
 )
-async def test_rules_in_doubt_stop_classified_dispatch_and_touch_nothing_that_runs(tmp_path: Path, seal: Seal) -> None:
+async def test_res_19_rules_in_doubt_stop_classified_dispatch_and_touch_nothing_that_runs(
+    tmp_path: Path, seal: Seal
+) -> None:
     found = await running(tmp_path, Running.STOP_NOW)
     doubtful = law(*forbidden(Running.STOP_NOW).residency.rules, settings=Settings(max_age_s=7 * 86400))
     found.rule(replace(doubtful, seal=seal))
@@ -179,7 +185,7 @@ async def test_old_rules_have_a_reason_of_their_own_and_public_work_goes_on(tmp_
     assert reasons.count(Reason.RULES_TOO_OLD) == len(found.bench.decision("late").candidates)
 
 
-async def test_an_exception_that_arrives_starts_what_waits_and_its_end_is_known(tmp_path: Path) -> None:
+async def test_res_10_an_exception_starts_what_waits_and_its_end_mid_run_holds_it_in_place(tmp_path: Path) -> None:
     found = await lawful(tmp_path, forbidden())
     found.bench.fleet.submit(reader("job", duration="7200s"))
     await found.until("job", Phase.WAITING)
@@ -195,7 +201,7 @@ async def test_an_exception_that_arrives_starts_what_waits_and_its_end_is_known(
     assert found.codes() == ["illegal-running"], "the end of the exception is noticed by itself"
 
 
-async def test_rules_that_change_between_decision_and_write_cancel_the_write(tmp_path: Path) -> None:
+async def test_res_20_rules_that_change_between_decision_and_write_cancel_the_write(tmp_path: Path) -> None:
     found = await lawful(tmp_path, permitted())
     commit, swapped = found.bench.store.commit, []
 
@@ -215,6 +221,30 @@ async def test_rules_that_change_between_decision_and_write_cancel_the_write(tmp
     assert swapped
     assert found.bench.phase("job") is Phase.WAITING
     assert found.bench.seen_copies == {}, "no cluster has ever seen it"
+
+
+async def test_res_09_an_exception_ends_at_its_very_instant_in_the_daemon_too(tmp_path: Path) -> None:
+    found = await lawful(tmp_path, law(*forbidden().residency.rules, waivers=(waiver(hours=1),)))
+    found.bench.fleet.submit(reader("job"))
+    for _ in range(30):
+        found.bench.clock.advance(1)
+        found.bench.fleet.advance()
+    state, hub = found.bench.state, found.bench.state.hub_view()
+    workload = found.bench.workload("job")
+    assert workload.owner is not None
+    request = build_request(workload, hub.owners[workload.owner.uid], hub, state.policy)
+    assert isinstance(request, Request)
+    memo, end = CandidateMemo(), START + timedelta(hours=1)
+    seen = state.snapshot(found.bench.clock.now())
+
+    def at(now: datetime) -> Decision:
+        return decide(request, seen, state.policy, now, memo)
+
+    before = at(end - timedelta(seconds=1))
+    assert (before.chosen, before.valid_until) == ("onprem-eu", end)
+    assert before.law_digest == state.policy.residency.digest
+    assert at(end).chosen is None
+    assert at(end - timedelta(seconds=1)).chosen == "onprem-eu", "the memo keeps the two apart"
 
 
 async def test_each_bundle_that_arrives_is_on_record_in_order_with_its_actor(tmp_path: Path) -> None:

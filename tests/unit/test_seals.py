@@ -337,3 +337,35 @@ async def test_a_daemon_without_a_bundle_starts_without_rules_and_says_why(folde
     assert "not signed" in said[0]
     open_to_public = without_rules(first.policy, Seal(Trust.MISSING, public_goes_on=True))
     assert [rule.labels for rule in open_to_public.residency.rules] == [("public",)]
+
+
+SELF_APPROVED = """
+exceptions:
+  for-me:
+    rules: [internal-home-and-partners]
+    scope: {queues: [autonomy-training], clusters: [cloud-c-us]}
+    reason: I need it.
+    ticket: T-1
+    requested_by: ann
+    approved_by: ann
+    approver_role: data-office
+    valid: {from: 2026-07-25T00:00:00Z, until: 2026-08-10T00:00:00Z}
+"""
+
+
+async def test_res_12_an_exception_that_its_requester_approved_refuses_the_whole_bundle_signed_or_not(
+    folder: Path, keys: Path
+) -> None:
+    seal_folder(folder, 1, START)
+    first = load_blueprint(folder, START)
+    assert first.policy is not None
+    source = WatchedFolder(folder, Still(START), first, gate(keys))
+    source.begin(first.policy, Known())
+    (folder / "residency" / "mine.yaml").write_text(SELF_APPROVED)
+    seal_folder(folder, 2, START)
+    refused = await source.poll()
+    assert isinstance(refused, tuple)
+    assert [text for text in refused if text.startswith("residency/mine.yaml:3:3: error")]
+    (folder / "residency" / "mine.yaml").write_text(SELF_APPROVED.replace("approved_by: ann", "approved_by: bob"))
+    seal_folder(folder, 3, START)
+    assert isinstance(await source.poll(), Policy)
