@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from dispatcher.cli import policy_audit, policy_bundle, policy_facts, policy_lint, policy_tests
+from dispatcher.cli import policy_audit, policy_bundle, policy_diff, policy_facts, policy_lint, policy_tests
 
 
 def build() -> typer.Typer:
@@ -12,6 +12,7 @@ def build() -> typer.Typer:
     app.command("lint")(policy_lint.lint)
     app.command("test")(policy_tests.run_tests)
     app.command("facts")(policy_facts.facts)
+    app.command("diff")(policy_diff.diff)
     app.command("keygen")(policy_bundle.keygen)
     app.command("sign")(policy_bundle.sign)
     app.command("verify")(policy_bundle.verify)

@@ -18,14 +18,16 @@ from dispatcher.core.plain import PlainCodec, PlainError, plain_codec
 from dispatcher.core.replay import Inputs, Record
 from dispatcher.core.snapshot import Check, HubQueue, HubView, LocalQueueView, Snapshot
 from dispatcher.core.version import CODE_VERSION
+from dispatcher.core.work import Workbook
 from dispatcher.core.workload import Request
 from dispatcher.store.codec import CodecError, digest_of_bytes, encode_decision
 
 T = TypeVar("T")
-SNAPSHOT_FORMAT, RECORD_FORMAT, REQUEST_FORMAT = (
+SNAPSHOT_FORMAT, RECORD_FORMAT, REQUEST_FORMAT, WORK_FORMAT = (
     "entrepot.dev/snapshot",
     "entrepot.dev/record",
     "entrepot.dev/request",
+    "entrepot.dev/work",
 )
 FORMAT_VERSION = 1
 
@@ -49,18 +51,23 @@ class TakenSnapshot:
     code_version: str
     hub: HubRoutes
     snapshot: Snapshot
+    book: Workbook | None = None
+    """The work of the hub and the policy it is under, for previews; a file of an earlier version has none."""
 
 
 _TAKEN: PlainCodec[TakenSnapshot] = plain_codec(TakenSnapshot)
 _INPUTS: PlainCodec[Inputs] = plain_codec(Inputs)
 _DECISION: PlainCodec[Decision] = plain_codec(Decision)
 _REQUEST: PlainCodec[Request] = plain_codec(Request)
+_BOOK: PlainCodec[Workbook] = plain_codec(Workbook)
 
 
-def taken_snapshot(hub: HubView, snapshot: Snapshot, policy_digest: str, now: datetime) -> TakenSnapshot:
-    """What a snapshot file holds of a live fleet: no Workloads of the hub, since a request brings its own."""
+def taken_snapshot(
+    hub: HubView, snapshot: Snapshot, policy_digest: str, now: datetime, book: Workbook | None = None
+) -> TakenSnapshot:
+    """What a snapshot file holds of a live fleet. A decision on it brings its own request; `book` is for previews."""
     routes = HubRoutes(hub.checks, hub.configs, hub.queues, hub.local_queues)
-    return TakenSnapshot(now, policy_digest, CODE_VERSION, routes, snapshot)
+    return TakenSnapshot(now, policy_digest, CODE_VERSION, routes, snapshot, book)
 
 
 def encode_snapshot(taken: TakenSnapshot) -> bytes:
@@ -70,6 +77,23 @@ def encode_snapshot(taken: TakenSnapshot) -> bytes:
 def decode_snapshot(content: bytes) -> TakenSnapshot:
     """Raises CodecError: not a snapshot file, or one of a newer version; names the place."""
     return _read(_TAKEN, _opened(content, SNAPSHOT_FORMAT))
+
+
+def encode_workbook(book: Workbook) -> bytes:
+    """All work with the policy in force: what `policy diff` and `policy explain` ask the daemon for."""
+    body = {"policy_digest": book.policy.digest, "code_version": CODE_VERSION, "book": _BOOK.encode(book)}
+    return _written(WORK_FORMAT, body)
+
+
+def decode_workbook(content: bytes) -> Workbook:
+    """The work of a work file or of a snapshot file. Raises CodecError: neither, of another version, or a snapshot that
+    was taken before snapshots held work."""
+    if _format_of(content) == SNAPSHOT_FORMAT:
+        book = decode_snapshot(content).book
+        if book is None:
+            raise CodecError("this snapshot holds no work: take it with a daemon of this version")
+        return book
+    return _read(_BOOK, _opened(content, WORK_FORMAT).get("book"))
 
 
 def encode_record(record: Record, indent: int | None = None) -> bytes:
@@ -116,6 +140,14 @@ def _written(kind: str, body: dict[str, Any], indent: int | None = None) -> byte
     document = {"format": kind, "version": FORMAT_VERSION, **body}
     text = json.dumps(document, sort_keys=True, separators=separators, indent=indent, ensure_ascii=False)
     return text.encode() + b"\n"
+
+
+def _format_of(content: bytes) -> object:
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return None
+    return document.get("format") if isinstance(document, dict) else None
 
 
 def _opened(content: bytes, kind: str) -> dict[str, Any]:

@@ -453,6 +453,8 @@ class SnapshotDocument(Wire):
     """Queues, checks and configs of the hub: how a Workload finds its clusters."""
     snapshot: dict[str, object]
     """The clusters, each as far as it is seen, and the promises that count."""
+    book: dict[str, object] | None = None
+    """All work of the hub and the policy in force, for previews of other rules."""
 
 
 class RecordDocument(Wire):

@@ -29,3 +29,14 @@ class LawView(Wire):
     """When classified work stops unless the rules are vouched for again; null = never for their age."""
     trouble: str | None
     text: str
+
+
+class WorkDocument(Wire):
+    """All work of the hub with the policy in force: canonical JSON, keys sorted, for `entrepot policy diff|explain`."""
+
+    format: str
+    version: int
+    policy_digest: str
+    code_version: str
+    book: dict[str, object]
+    """`taken_at`, `policy`, `work`, and `unread`: workloads whose declarations cannot be understood."""

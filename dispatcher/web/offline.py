@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
 from dispatcher.core.ids import DecisionId
+from dispatcher.core.illegal import Sight
 from dispatcher.core.ports import Store
+from dispatcher.core.work import workbook
 from dispatcher.state import FleetState
-from dispatcher.store.documents import encode_record, encode_snapshot, taken_snapshot
+from dispatcher.store.documents import encode_record, encode_snapshot, encode_workbook, taken_snapshot
 from dispatcher.web.models import RecordDocument, SnapshotDocument
+from dispatcher.web.models_law import WorkDocument
 from dispatcher.web.problems import ProblemError
 
 JSON = "application/json"
@@ -24,9 +28,19 @@ def router(state: FleetState, store: Store, errors: dict[int | str, dict[str, ob
     async def snapshot() -> Response:
         """Everything that a decision would see now, for `entrepot decide`. Holds no secret."""
         now = state.clock.now()
-        taken = taken_snapshot(state.hub_view(), state.snapshot(now), state.policy.digest, now)
+        hub, snapshot, sight = state.hub_view(), state.snapshot(now), _sight(state, now)
+
+        def written() -> bytes:
+            return encode_snapshot(taken_snapshot(hub, snapshot, sight.policy.digest, now, workbook(sight)))
+
         # In a thread: a large fleet takes longer than the loops may wait. The views are immutable.
-        return Response(await asyncio.to_thread(encode_snapshot, taken), media_type=JSON)
+        return Response(await asyncio.to_thread(written), media_type=JSON)
+
+    @found.get("/work", response_class=Response, responses={200: {"model": WorkDocument}})
+    async def work() -> Response:
+        """All work that waits or runs, with the policy in force, for `entrepot policy diff` and `policy explain`."""
+        sight = _sight(state, state.clock.now())
+        return Response(await asyncio.to_thread(lambda: encode_workbook(workbook(sight))), media_type=JSON)
 
     @found.get("/decisions/{decision_id}/inputs", response_class=Response, responses={200: {"model": RecordDocument}})
     async def inputs(decision_id: Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]) -> Response:
@@ -38,6 +52,11 @@ def router(state: FleetState, store: Store, errors: dict[int | str, dict[str, ob
         return Response(await asyncio.to_thread(encode_record, record), media_type=JSON)
 
     return found
+
+
+def _sight(state: FleetState, now: datetime) -> Sight:
+    """What one look sees, for a thread: the views are immutable, and of the newest decisions it gets its own copy."""
+    return Sight(state.hub_view(), state.worker_views(), state.policy, dict(state.latest), now)
 
 
 async def _missing(store: Store, wanted: DecisionId) -> ProblemError:
