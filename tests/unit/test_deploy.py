@@ -51,9 +51,21 @@ def worker_kinds() -> set[tuple[str, str]]:
 
 def test_every_manifest_is_listed_by_a_kustomization() -> None:
     """A file that nobody lists is installed nowhere, and nobody notices."""
-    used = {path for folder in (*FOLDERS, *OVERLAYS) for path in listed(folder)}
+    used = {path for folder in (*FOLDERS, *OVERLAYS, "trusted-keys") for path in listed(folder)}
     present = {path for path in DEPLOY.rglob("*.yaml") if path.name != "kustomization.yaml"}
     assert present == used
+
+
+def test_the_trusted_keys_are_mounted_where_the_daemon_is_told_to_look() -> None:
+    pod = one("trusted-keys", "Deployment")["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    (mount,) = container["volumeMounts"]
+    assert {entry["name"]: entry["value"] for entry in container["env"]} == {
+        "ENTREPOT_TRUSTED_KEYS": mount["mountPath"]
+    }
+    assert mount["readOnly"] is True
+    assert [volume["name"] for volume in pod["volumes"]] == [mount["name"]]
+    assert "optional" not in pod["volumes"][0]["configMap"], "without its keys the daemon must not start unasked"
 
 
 @pytest.mark.parametrize("folder", ["hub", "worker"])
