@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from dispatcher.cli import policy_audit, policy_bundle, policy_diff, policy_facts, policy_lint, policy_tests
+from dispatcher.cli import (
+    policy_audit,
+    policy_bundle,
+    policy_diff,
+    policy_explain,
+    policy_facts,
+    policy_lint,
+    policy_tests,
+)
 
 
 def build() -> typer.Typer:
@@ -13,6 +21,7 @@ def build() -> typer.Typer:
     app.command("test")(policy_tests.run_tests)
     app.command("facts")(policy_facts.facts)
     app.command("diff")(policy_diff.diff)
+    app.command("explain")(policy_explain.explain)
     app.command("keygen")(policy_bundle.keygen)
     app.command("sign")(policy_bundle.sign)
     app.command("verify")(policy_bundle.verify)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dispatcher.core.impact import Change, Effect, Turn
+from residency.counterfactual import WouldAllow
 from residency.facts import Gap
 from residency.obligations import Obligation
 from residency.verdict import Because, Code, Verdict
+from residency.vocabulary import Effect as RuleEffect
 
 _PLAIN = {
     Code.NO_PERMIT: "no rule permits it any more",
@@ -81,3 +83,12 @@ def duty_text(one: Obligation) -> str:
         parts.append(f"{one.seconds} s")
     parts += [", ".join(one.words)] if one.words else []
     return f"{one.duty.value}{f' ({chr(59).join(parts)})' if parts else ''}"
+
+
+def would_text(one: WouldAllow) -> str:
+    """A counterfactual: one clause that would have to be otherwise."""
+    flows = ", ".join(flow.value for flow in one.flows)
+    denied = "not " if one.effect is RuleEffect.FORBID else ""
+    saw = f", not {seen_text(one.seen)}" if one.seen else " (now: nothing)"
+    where = f"  {one.clause.at}" if one.clause.at.file else ""
+    return f"be legal ({flows}) if it were so that {denied}{one.clause.text()}{saw if not denied else ''}{where}"

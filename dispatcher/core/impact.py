@@ -196,7 +196,7 @@ class Counsel:
         seconds = self.duration_s(request)
         end = self.now + timedelta(seconds=seconds) if seconds is not None else None
         first: Ruling | None = None
-        for choice in (flavors,) if flavors else self._choices(request, site):
+        for choice in (flavors,) if flavors else self.choices(request, site):
             ruling = ruling_on(request, site, self.policy, self.now, choice, end)
             if ruling.allowed:
                 return ruling
@@ -204,7 +204,7 @@ class Counsel:
         assert first is not None
         return first
 
-    def _choices(self, request: Request, site: ClusterPolicy) -> tuple[tuple[FlavorName, ...], ...]:
+    def choices(self, request: Request, site: ClusterPolicy) -> tuple[tuple[FlavorName, ...], ...]:
         """The flavors that the pods may take, one for each product; () where none of them fits, for all of them."""
         gangs = [pod_set for pod_set in request.pod_sets if pod_set.per_pod.gpus()]
         fitting = {f.product: f.name for f in site.flavors.values() if any(self._fits(p, f) for p in gangs)}
