@@ -244,7 +244,8 @@ def _made(name: str, inputs: list[Cargo]) -> Cargo:
     found: dict[str, Inherited] = {}
     for cargo in inputs:
         for one in cargo.labels.inherited:
-            found.setdefault(one.label, Inherited(one.label, (name, *one.chain)))
+            known = found.setdefault(one.label, Inherited(one.label, (name, *one.chain)))
+            found[one.label] = replace(known, brought_by=(*known.brought_by, cargo.name))
     homes = [set(cargo.home) for cargo in inputs if UNLABELLED in cargo.labels.names]
     home = tuple(sorted(set.intersection(*homes))) if homes else ()
     persons = [cargo.persons for cargo in inputs]
