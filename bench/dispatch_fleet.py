@@ -48,52 +48,17 @@ def write_blueprint(folder: Path, outstanding: int | None) -> Path:
 
 
 def _files(outstanding: int | None) -> Mapping[str, Mapping[str, Any]]:
-    flavor = {
-        "product": "h100-80gb",
-        "labels": {"nvidia.com/gpu.product": PRODUCT},
-        "purchase": "internal",
-        "nodes": {"count": NODES, "capacity": {"cpu": 192, "memory": "2Ti", "nvidia.com/gpu": GPUS_PER_NODE}},
-    }
-    clusters = {
-        name: {
-            "provider": "metal",
-            "region": "de-stuttgart",
-            "site": {"country": "DE", "parent_country": "DE", "attested": {"by": "the bench", "until": "2099-12-31"}},
-            "credentials": {"secret": f"entrepot-system/{name}-entrepot"},
-            "flavors": {"h100": flavor},
-        }
-        for name in WORKERS
-    }
     bound = {} if outstanding is None else {"outstanding_nominations": outstanding}
     price = {"provider": "metal", "region": "de-stuttgart", "product": "h100-80gb", "purchase": "internal"}
-    usual = {"delay_price": 12, "patience": "PT30M", "default_duration": "PT1H"}
-    may = {"preemptible": True, "checkpoint_required": False, "may_burst": False}
     return {
         "fleet": {
             "limits": {"hold_ttl": "PT30M", **bound},
             "hub": {"waiting_factor": 4},
             "providers": {"metal": {}},
             "regions": {"de-stuttgart": {"country": "DE"}},
-            "clusters": clusters,
+            "clusters": {name: _cluster(name) for name in WORKERS},
         },
-        "queues": {
-            "priorities": {
-                "urgent": {"value": 10000, "description": "Passes the backlog."},
-                "normal": {"value": 1000, "description": "The backlog."},
-            },
-            "classes": {name.value: {**usual, **may} for name in WorkloadClass},
-            "queues": {
-                "bench": {
-                    "namespace": NAMESPACE,
-                    "local_queue": LOCAL_QUEUE,
-                    "description": "The backlog of the bench.",
-                    "default_class": "training",
-                    "priority": "normal",
-                    "default_labels": ["public"],
-                    "shares": {name: {"h100": {"gpus": NODES * GPUS_PER_NODE}} for name in WORKERS},
-                }
-            },
-        },
+        "queues": _queues(),
         "data": {
             "labels": {"public": {}, "unlabelled": {}},
             "stores": {},
@@ -112,6 +77,45 @@ def _files(outstanding: int | None) -> Mapping[str, Mapping[str, Any]]:
                     "effect": "permit",
                     "law": "Nothing here is anybody's data.",
                 }
+            }
+        },
+    }
+
+
+def _cluster(name: str) -> Mapping[str, Any]:
+    flavor = {
+        "product": "h100-80gb",
+        "labels": {"nvidia.com/gpu.product": PRODUCT},
+        "purchase": "internal",
+        "nodes": {"count": NODES, "capacity": {"cpu": 192, "memory": "2Ti", "nvidia.com/gpu": GPUS_PER_NODE}},
+    }
+    return {
+        "provider": "metal",
+        "region": "de-stuttgart",
+        "site": {"country": "DE", "parent_country": "DE", "attested": {"by": "the bench", "until": "2099-12-31"}},
+        "credentials": {"secret": f"entrepot-system/{name}-entrepot"},
+        "flavors": {"h100": flavor},
+    }
+
+
+def _queues() -> Mapping[str, Any]:
+    usual = {"delay_price": 12, "patience": "PT30M", "default_duration": "PT1H"}
+    may = {"preemptible": True, "checkpoint_required": False, "may_burst": False}
+    return {
+        "priorities": {
+            "urgent": {"value": 10000, "description": "Passes the backlog."},
+            "normal": {"value": 1000, "description": "The backlog."},
+        },
+        "classes": {name.value: {**usual, **may} for name in WorkloadClass},
+        "queues": {
+            "bench": {
+                "namespace": NAMESPACE,
+                "local_queue": LOCAL_QUEUE,
+                "description": "The backlog of the bench.",
+                "default_class": "training",
+                "priority": "normal",
+                "default_labels": ["public"],
+                "shares": {name: {"h100": {"gpus": NODES * GPUS_PER_NODE}} for name in WORKERS},
             }
         },
     }

@@ -42,7 +42,7 @@ class SystemClock:
 
     `now` starts as the wall clock and then runs with the seconds that never jump. A wall clock that is set, forwards or
     backwards, is followed by a twentieth of the time that passes: ages, holds, patience and silence, all differences
-    of two `now`s, stay right to five percent however it jumps (docs/adr/0013). A restart takes it anew.
+    of two `now`s, stay right to five percent however it jumps (docs/adr/0018). A restart takes it anew.
     """
 
     def __init__(self, wall: Callable[[], datetime] = _wall, elapsed_s: Callable[[], float] = _elapsed_s) -> None:

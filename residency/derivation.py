@@ -76,10 +76,14 @@ class Declassification:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """A label with the way by which it came: from the artefact itself back to the one that carries it."""
+    """A label with the way by which it came: from the artefact itself back to the one that carries it.
+
+    `brought_by` are the data sets that bring it into what a run makes; empty: the artefact itself.
+    """
 
     label: str
     chain: tuple[str, ...]
+    brought_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,13 @@ class Scope:
         return (
             (not self.queues or question.queue in self.queues)
             and (not self.workloads or question.workload in self.workloads)
-            and (not self.data_sets or question.data_set in self.data_sets)
+            and (not self.data_sets or self._names_all(question.data_sets))
             and (not self.clusters or not ends.isdisjoint(self.clusters))
         )
+
+    def _names_all(self, data_sets: tuple[str, ...]) -> bool:
+        """A log of two data sets is excepted by what excepts both: one of them may not speak for the other."""
+        return bool(data_sets) and set(data_sets) <= set(self.data_sets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,8 @@ class Question:
     persons: int | None = None
     queue: str = ""
     workload: str = ""
-    data_set: str = ""
+    data_sets: tuple[str, ...] = ()
+    """Those that bring the label: an exception for data must name them all."""
 
 
 class Gap(StrEnum):

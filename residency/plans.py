@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from residency.derivation import Labels
+from residency.derivation import Inherited, Labels
 from residency.duties import stays_at_site
 from residency.facts import Place, Question, Tenant, earliest
 from residency.judge import Law, capped, judge
@@ -57,7 +57,9 @@ class Plan:
     products: tuple[str, ...] | None = None
     expected_end: datetime | None = None
 
-    def question(self, hop: Hop, now: datetime) -> Question:
+    def question(self, hop: Hop, now: datetime, label: Inherited | None = None) -> Question:
+        """What is asked of the law about a hop; of one label where it matters who brings it."""
+        brought_by = label.brought_by if label is not None else ()
         return Question(
             flow=hop.flow,
             now=now,
@@ -69,7 +71,7 @@ class Plan:
             persons=hop.cargo.persons,
             queue=self.queue,
             workload=self.workload,
-            data_set=hop.cargo.name,
+            data_sets=brought_by or (hop.cargo.name,),
         )
 
 
@@ -113,9 +115,8 @@ def _judge_all(plan: Plan, now: datetime, ask: Ask) -> Ruling:
     verdicts: list[Verdict] = []
     ends: list[datetime | None] = []
     for hop in plan.hops:
-        question = plan.question(hop, now)
         found = [
-            replace(ask(question, one.label), artefact=hop.cargo.name, chain=one.chain)
+            replace(ask(plan.question(hop, now, one), one.label), artefact=hop.cargo.name, chain=one.chain)
             for one in hop.cargo.labels.inherited
         ]
         verdicts += _united(found)

@@ -85,7 +85,7 @@ class _Answers:
             products=self.products.get(place.name, ()),
             persons=cargo.persons,
             queue=tenant.queues[0] if tenant is not None and tenant.queues else "",
-            data_set=cargo.name,
+            data_sets=(cargo.name,),
         )
         return tuple(self.office.memo.judge(question, label) for label in cargo.labels.names)
 

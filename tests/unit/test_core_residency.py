@@ -7,7 +7,10 @@ from datetime import timedelta
 import pytest
 
 from dispatcher.core.decision import Reason, Resolver
+from dispatcher.core.ids import ClusterName
+from dispatcher.core.legality import plan_of
 from dispatcher.core.policy import DataSet, Policy
+from residency.vocabulary import Flow
 from tests.core_builders import (
     TODAY,
     LabelRule,
@@ -171,3 +174,10 @@ def test_every_data_set_and_label_that_denies_is_told_with_its_line() -> None:
 def test_no_fact_no_go_even_where_it_costs_least() -> None:
     sets = [data("d", labels=["fi-only"], clusters=["onprem"])]
     assert decided(request(data=uses("d")), worker(), worker("cloud"), rules=rules(sets, FI)).chosen == "cloud"
+
+
+def test_what_a_run_makes_tells_which_data_brings_each_label() -> None:
+    known = rules([data("a", labels=["fi-only"]), data("b", labels=["fi-only", "odd"])], FI)
+    plan = plan_of(request(data=uses("a", "b")), known.clusters[ClusterName("cloud")], known, TODAY)
+    logs = next(hop.cargo for hop in plan.hops if hop.flow is Flow.LOGS)
+    assert {one.label: one.brought_by for one in logs.labels.inherited} == {"fi-only": ("a", "b"), "odd": ("b",)}

@@ -14,12 +14,12 @@ import pytest
 
 from dispatcher.config import BlueprintWatcher
 from residency.counterfactual import would_allow
-from residency.derivation import Artefact, Made, labels_of
+from residency.derivation import Artefact, Inherited, Labels, Made, labels_of
 from residency.facts import Attestation, Gap, Tenant
 from residency.judge import law_of
 from residency.memo import Memo
 from residency.obligations import Duty
-from residency.plans import Hop, first_legal, judge_plan
+from residency.plans import Cargo, Hop, first_legal, judge_plan
 from residency.soundness import Flaw
 from residency.verdict import Code
 from residency.vocabulary import Answer, Flow, Mode, Running
@@ -210,6 +210,20 @@ def test_res_10_what_an_exception_covered_drains_to_where_it_is_legal() -> None:
     copies = [job(Hop(Flow.CHECKPOINT, weights, store(f"bucket-{c}", c), US)) for c in ("US", "SE")]
     chosen, _ = first_legal(known, copies, expiry)
     assert chosen == 1, "never written to the US to save progress"
+
+
+def test_an_exception_for_data_goes_with_what_a_run_makes_of_it_when_it_names_all_of_it() -> None:
+    known = law(exception(scope="{data_sets: [d], clusters: [gpu-us]}"))
+
+    def logs(*brought_by: str) -> bool:
+        label = Inherited("personal-eu", ("the logs", *brought_by[:1]), brought_by)
+        hop = Hop(Flow.LOGS, Cargo("the logs", Labels((label,))), US, SE)
+        return ruled(known, job(hop), NOW - timedelta(seconds=1)).allowed
+
+    assert ruled(known, one(Flow.PROCESS, US, "personal-eu", name="d"), NOW - timedelta(seconds=1)).allowed
+    assert logs("d")
+    assert not logs("d", "e"), "one data set may not speak for the other"
+    assert not logs("e")
 
 
 def test_res_11_a_hard_forbid_takes_no_exception() -> None:

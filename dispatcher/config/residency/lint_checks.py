@@ -282,7 +282,7 @@ def _inside(world: World, waiver: Waiver, at: datetime) -> Iterator[tuple[Questi
                             products=(),
                             queue=queue,
                             workload=next(iter(waiver.scope.workloads), ""),
-                            data_set=data_set,
+                            data_sets=(data_set,),
                         )
                         if waiver.scope.covers(question):
                             yield question, label
