@@ -76,16 +76,17 @@ class FleetState:
 
     def snapshot(self, now: datetime) -> Snapshot:
         """What a decision at `now` may see: each cluster of the hub or the blueprint, with how well we see it."""
-        hub, views = self.hub.view(), self.worker_views()
-        names = sorted({*hub.clusters, *self.policy.clusters, *views})
-        limit_s = self.policy.limits.silence_limit_s
-        clusters = tuple(
-            ClusterSnapshot(
-                name=name,
-                link=link_of(views.get(name), limit_s, now),
-                multikueue=hub.clusters.get(name),
-                worker=views.get(name),
-            )
-            for name in names
-        )
+        hub = self.hub.view()
+        names = sorted({*hub.clusters, *self.policy.clusters, *self.workers})
+        clusters = tuple(self._cluster(name, hub, now) for name in names)
         return Snapshot(clusters=clusters, holds=tuple(self.all_holds()))
+
+    def snapshot_of(self, name: ClusterName, now: datetime) -> Snapshot:
+        """The part of `snapshot` that concerns one cluster."""
+        holds = tuple(hold for hold in self.all_holds() if hold.cluster == name)
+        return Snapshot((self._cluster(name, self.hub.view(), now),), holds)
+
+    def _cluster(self, name: ClusterName, hub: HubView, now: datetime) -> ClusterSnapshot:
+        view = self.workers[name].view() if name in self.workers else None
+        link = link_of(view, self.policy.limits.silence_limit_s, now)
+        return ClusterSnapshot(name=name, link=link, multikueue=hub.clusters.get(name), worker=view)

@@ -136,7 +136,7 @@ def _cost_table(candidates: Sequence[CandidateView], out: Console) -> None:
     table = grid("", "CLUSTER", "TOTAL", *headers, "FIT", "SEEN", right=frozenset({"TOTAL", "SEEN", *headers}))
     for found in candidates:
         amounts = {term.kind: term.amount.text for term in found.terms}
-        cells = [_mark(found), found.cluster, found.total.text if found.eligible else _rejected(found)]
+        cells = [_mark(found), found.cluster, found.total.text if found.eligible or found.chosen else _rejected(found)]
         cells += [amounts.get(kind, "-") for kind in kinds]
         cells += [found.fit.value, span(found.data_age_s) if found.data_age_s is not None else "never"]
         table.add_row(*cells, style="bold green" if found.chosen else "" if found.eligible else "dim")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from dispatcher.core.context import Setting, class_of, estimate_of, look
-from dispatcher.core.decision import Candidate, Decision, Fit, Outcome
+from dispatcher.core.decision import Candidate, Decision, Fit, Outcome, Rejection
 from dispatcher.core.filters import judge
 from dispatcher.core.holds import hold_of
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
@@ -16,6 +16,7 @@ from dispatcher.core.policy import Policy
 from dispatcher.core.rulings import ruling_on
 from dispatcher.core.snapshot import Link, Snapshot, digest_of
 from dispatcher.core.terms import price, total_of
+from dispatcher.core.traffic import Traffic, choose_ahead, tie
 from dispatcher.core.version import CODE_VERSION
 from dispatcher.core.workload import Request
 
@@ -34,11 +35,28 @@ def decide(
     Raises:
         ValueError: the request names no class and its queue is not in the plan (see `class_of`).
     """
-    plan = policy.classes[class_of(request, policy)]
-    setting = Setting(request, policy, now, plan, estimate_of(request, plan))
+    setting = _setting(request, policy, now)
     slate = memo.slate(setting, snapshot, weigh) if memo is not None else plain_slate(setting, snapshot, weigh)
-    order = rank(request.uid, slate.eligible)
-    return _record(setting, slate, order[0] if order else None)
+    kept = snapshot.traffic.keeps_back()
+    order = rank(request.uid, slate.eligible) if kept is None else ()
+    if order or kept is not None:
+        return _record(setting, slate, order[0] if order else None, kept)
+    return _record_full(setting, slate, snapshot.traffic)
+
+
+def steps(request: Request, snapshot: Snapshot, policy: Policy, now: datetime, memo: CandidateMemo) -> Iterator[None]:
+    """Do the work of `decide` with this memo a cluster at a time: where a fleet is large and a request of a new kind,
+    the caller can let others have their turn between two steps. The decision itself then costs little.
+
+    Raises:
+        ValueError: as `decide`.
+    """
+    return memo.steps(_setting(request, policy, now), snapshot, weigh)
+
+
+def _setting(request: Request, policy: Policy, now: datetime) -> Setting:
+    plan = policy.classes[class_of(request, policy)]
+    return Setting(request, policy, now, plan, estimate_of(request, plan))
 
 
 def weigh(setting: Setting, ground: Ground) -> Candidate:
@@ -62,24 +80,36 @@ def weigh(setting: Setting, ground: Ground) -> Candidate:
 def rank(uid: WorkloadUid, candidates: tuple[Candidate, ...]) -> tuple[ClusterName, ...]:
     """The eligible candidates, best first: fits now before preemptions, then cost, a stable hash, the name."""
     keys = [
-        (_PREFERENCE[c.fit], c.total_usd_micro, _tie(uid, c.cluster), c.cluster)
+        (_PREFERENCE[c.fit], c.total_usd_micro, tie(uid, c.cluster), c.cluster)
         for c in candidates
         if c.eligible and c.total_usd_micro is not None and c.fit in _PREFERENCE
     ]
     return tuple(name for _, _, _, name in sorted(keys))
 
 
-def _tie(uid: WorkloadUid, cluster: ClusterName) -> str:
-    """Spreads equal candidates over clusters, always the same way for one workload."""
-    return hashlib.sha256(f"{uid}/{cluster}".encode()).hexdigest()
+def _record_full(setting: Setting, slate: Slate, traffic: Traffic) -> Decision:
+    """Nothing fits: a cluster that is only full is chosen where the class may look ahead there, else none.
+
+    A workload that is nominated already queues in one place only.
+    """
+    limit = setting.plan.look_ahead
+    if not limit or setting.request.already_nominated:
+        return _record(setting, slate, None)
+    # How full the road was is part of what was seen.
+    seen = digest_of((slate.snapshot_digest, tuple(traffic.queued.items()), traffic.claimed))
+    slate = replace(slate, snapshot_digest=seen)
+    found = choose_ahead(setting.request.uid, slate.full, traffic, setting.plan.workload_class, limit)
+    if found is None:
+        return _record(setting, slate, None)
+    return replace(_record(setting, slate, found[0]), ahead=found[1])
 
 
-def _record(setting: Setting, slate: Slate, chosen: ClusterName | None) -> Decision:
+def _record(setting: Setting, slate: Slate, chosen: ClusterName | None, kept: Rejection | None = None) -> Decision:
     request = setting.request
     outcome = Outcome.WAIT if chosen is None else Outcome.ADD if request.already_nominated else Outcome.NOMINATE
     told = (slate.request_digest, slate.snapshot_digest, slate.candidates_digest, setting.policy.digest, CODE_VERSION)
     return Decision(
-        id=DecisionId(digest_of((*told, setting.now, outcome, chosen))),
+        id=DecisionId(digest_of((*told, setting.now, outcome, chosen, *((kept,) if kept is not None else ())))),
         workload=request.uid,
         key=request.key,
         job_kind=request.job_kind,
@@ -100,6 +130,7 @@ def _record(setting: Setting, slate: Slate, chosen: ClusterName | None) -> Decis
         code_version=CODE_VERSION,
         law_digest=setting.policy.residency.digest,
         valid_until=_valid_until(setting, slate, chosen),
+        kept=kept,
     )
 
 

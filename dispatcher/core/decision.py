@@ -52,6 +52,8 @@ class Reason(StrEnum):
     EVICTED_HERE = "evicted-here"
     FAILED_HERE = "failed-here"
     OUTCOME_UNKNOWN = "outcome-unknown"
+    TOO_MANY_OUTSTANDING = "too-many-outstanding"
+    NOMINATION_REFUSED = "nomination-refused"
 
 
 class Resolver(StrEnum):
@@ -190,6 +192,15 @@ class Candidate:
         return not self.rejections and self.total_usd_micro is not None
 
 
+@dataclass(frozen=True, slots=True)
+class LookAhead:
+    """A nomination to a cluster that is full: how many workloads of the class were on their way there, and how many
+    may be."""
+
+    queued: int
+    limit: int
+
+
 class Outcome(StrEnum):
     NOMINATE = "nominate"
     ADD = "add"
@@ -231,6 +242,10 @@ class Decision:
     """The bundle of rules that it was decided under."""
     valid_until: datetime | None = None
     """Until when (exclusive) the law allows the chosen cluster; None: nothing is known that ends it."""
+    ahead: LookAhead | None = None
+    """Set where nothing fits and the chosen cluster is to take it when others leave."""
+    kept: Rejection | None = None
+    """Why nothing is nominated although a cluster may be eligible: the hub, not a cluster, stands in the way."""
 
     def candidate(self, name: ClusterName) -> Candidate | None:
         return next((c for c in self.candidates if c.cluster == name), None)

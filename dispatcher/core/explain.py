@@ -33,6 +33,8 @@ from dispatcher.core.units import money as money
 SENTENCE_LIMIT = 500
 """Longest text that `sentence` makes, so that it fits in an Event with room to spare."""
 
+HUB = ClusterName("the hub")
+"""Who a reason is told of that concerns no single cluster."""
 _TERMS = {TermKind.RUN: "run", TermKind.DATA_IN: "data", TermKind.WAITING: "waiting", TermKind.STRANDED: "stranded"}
 _BASIS = {
     Basis.DECLARED: "as declared",
@@ -67,6 +69,8 @@ def sentence(decision: Decision) -> str:
     head = f"{winner.cluster}: {money(winner.total_usd_micro or 0)} expected ({_terms_in_short(winner)})"
     if winner.fit is Fit.BY_PREEMPTION:
         head = f"{winner.cluster}, by preempting lower priority: {head.partition(': ')[2]}"
+    if decision.ahead is not None:
+        head = f"{winner.cluster}, when others leave: {head.partition(': ')[2]}; nothing fits now"
     if decision.outcome is Outcome.ADD:
         head = f"also {head}, since {', '.join(decision.already_nominated)} has not admitted it"
     others = [c for c in decision.candidates if c.cluster != winner.cluster]
@@ -81,7 +85,14 @@ def sentence(decision: Decision) -> str:
     return _listed(f"{head}; no other: ", refused, "") if refused else _clip(head)
 
 
+def kept_text(kept: Rejection) -> str:
+    """Why nothing is nominated whatever fits."""
+    return rejection_text(kept, HUB)
+
+
 def _waiting_sentence(decision: Decision) -> str:
+    if decision.kept is not None:
+        return _clip(f"waits: {_with_note(kept_text(decision.kept), decision.kept.resolver.value)}")
     count = len(decision.candidates)
     if not count:
         return "waits: there is no cluster to choose from"
@@ -305,6 +316,18 @@ def _since(detail: Detail) -> str:
     return f" at {clock_time(detail.since)}" if detail.since else ""
 
 
+def _too_many(detail: Detail) -> str:
+    return (
+        f"has {(detail.needed or 1) - 1} nominations of this priority or above that wait for their cluster, "
+        f"and {detail.subject} allows {detail.found}"
+    )
+
+
+def _refused(detail: Detail) -> str:
+    which = "its nomination" if detail.holder is None else "nominations of others"
+    return f"refuses {which}{_since(detail)}{_seen(detail)}"
+
+
 def _price_unknown(detail: Detail) -> str:
     return f"has no price for {detail.subject} ({' / '.join(detail.expected) or 'no such flavor in the blueprint'})"
 
@@ -354,6 +377,8 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
     Reason.ALREADY_NOMINATED: lambda d: "is nominated already",
     Reason.EVICTED_HERE: lambda d: "has evicted this attempt",
     Reason.FAILED_HERE: lambda d: f"failed this workload{_since(d)} ({_values(d.seen)})",
+    Reason.TOO_MANY_OUTSTANDING: _too_many,
+    Reason.NOMINATION_REFUSED: _refused,
     Reason.OUTCOME_UNKNOWN: lambda d: f"may not run it again: it may have ended unseen{_since(d)}",
 }
 

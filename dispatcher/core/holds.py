@@ -39,6 +39,7 @@ def hold_of(decision: Decision, request: Request, policy: Policy, now: datetime)
         pod_sets=tuple(
             pod_set for pod_set in request.pod_sets if pod_set.selector or pod_set.terms or pod_set.tolerations
         ),
+        yields_above=request.priority if decision.ahead is not None else None,
     )
 
 

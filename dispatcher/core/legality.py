@@ -9,10 +9,11 @@ these must be legal. What is made carries the labels of all that was read.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
+from typing import Any, TypeVar
 
 from dispatcher.core.decision import Detail, LegalDetail, Reason, Rejection, Resolver
 from dispatcher.core.ids import ClusterName, FlavorName, RegionName, StoreName
@@ -32,6 +33,9 @@ UNNAMED = "unnamed data"
 """The subject of a verdict on a job that names no data sets; its owner can lift it by naming them."""
 CHECKPOINTS, OUTPUTS, LOGS = "its checkpoints", "its outputs", "its logs"
 NO_PLACE = Place("")
+ANSWERS = 16_384
+"""How many answers of the law are remembered at most; past it all are forgotten, and found again when asked for."""
+T = TypeVar("T")
 _MADE = frozenset({CHECKPOINTS, OUTPUTS, LOGS})
 
 
@@ -61,6 +65,25 @@ class Office:
     """Workloads that an exception names."""
     _cargo: dict[tuple[str, ...], tuple[datetime, Cargo]] = field(default_factory=dict)
     _places: dict[tuple[str, str, str], Place] = field(default_factory=dict)
+    _answers: dict[Hashable, tuple[ClusterPolicy, Any]] = field(default_factory=dict)
+
+    def once(
+        self, request: Request, cluster: ClusterPolicy, now: datetime, about: Hashable, answer: Callable[[], T]
+    ) -> T:
+        """What `answer` says of a request on a cluster `about` something, asked once for all requests and instants of
+        which the law cannot tell the difference. Where a run must be covered to its end, it can tell all."""
+        if self.policy.residency.settings.must_cover_expected_runtime:
+            return answer()
+        name = request.name if request.key in self.named else ""
+        key = (cluster.name, request.hub_queue, request.namespace, name, bisect_right(self.moments, now), about)
+        known = self._answers.get(key)
+        if known is not None and known[0] is cluster:
+            return known[1]  # type: ignore[no-any-return]
+        if len(self._answers) >= ANSWERS:
+            self._answers.clear()
+        found = answer()
+        self._answers[key] = (cluster, found)
+        return found
 
     def cargo(self, name: str, now: datetime) -> Cargo:
         """A data set with its labels as they are at an instant."""
@@ -229,6 +252,12 @@ def sources(policy: Policy, name: str, site: Place) -> tuple[Place | None, ...]:
 def legal_sources(name: str, request: Request, cluster: ClusterPolicy, policy: Policy, now: datetime) -> frozenset[str]:
     """The replicas (stores and clusters, by name) from which the request may read a data set on a cluster."""
     office = office_of(policy)
+    return office.once(request, cluster, now, name, lambda: _legal_sources(office, name, request, cluster, policy, now))
+
+
+def _legal_sources(
+    office: Office, name: str, request: Request, cluster: ClusterPolicy, policy: Policy, now: datetime
+) -> frozenset[str]:
     cargo = office.cargo(name, now)
     asked = Plan((), request.hub_queue, request.key, office.tenants.get(request.hub_queue))
     return frozenset(
@@ -299,10 +328,17 @@ def legality(
     """What the law says of a request on a cluster. A cluster that is not in the blueprint has no facts at all."""
     cluster = cluster or _UNKNOWN
     office = office_of(policy)
-    must_cover = policy.residency.settings.must_cover_expected_runtime
-    plan = plan_of(request, cluster, policy, now, flavors, expected_end if must_cover else None)
-    ruling = _ruled(office, plan, now)
-    return Legality(_rejections(ruling), ruling.obligations, ruling.would, ruling.valid_until)
+    site, said, flavors = cluster, request.declared, tuple(flavors)
+    stores = tuple(to.store if to is not None else None for to in (said.outputs, said.checkpoint))
+    about = (_class_of(request, policy), said.data, stores, _products(request, cluster, flavors))
+
+    def answer() -> Legality:
+        must_cover = policy.residency.settings.must_cover_expected_runtime
+        plan = plan_of(request, site, policy, now, flavors, expected_end if must_cover else None)
+        ruling = _ruled(office, plan, now)
+        return Legality(_rejections(ruling), ruling.obligations, ruling.would, ruling.valid_until)
+
+    return office.once(request, cluster, now, about, answer)
 
 
 def _ruled(office: Office, plan: Plan, now: datetime) -> Ruling:

@@ -19,7 +19,7 @@ to read something else turns it red.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -33,7 +33,8 @@ from dispatcher.core.legality import law_window, named_workloads
 from dispatcher.core.policy import Policy
 from dispatcher.core.rulings import standing_of
 from dispatcher.core.snapshot import ClusterSnapshot, Hold, Link, Snapshot, digest_of, digest_of_all
-from dispatcher.core.workload import Declaration, Request
+from dispatcher.core.traffic import waits_for_others
+from dispatcher.core.workload import Declaration, Destination, Request
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 CANDIDATES = 32_768
@@ -68,10 +69,12 @@ Weigh = Callable[[Setting, Ground], Candidate]
 
 @dataclass(frozen=True, slots=True)
 class Slate:
-    """All candidates of one decision in name order, those that may be chosen, and what the record says of inputs."""
+    """All candidates of one decision in name order, those that may be chosen, those that are only full, and what the
+    record says of inputs."""
 
     candidates: tuple[Candidate, ...]
     eligible: tuple[Candidate, ...]
+    full: tuple[Candidate, ...]
     candidates_digest: str
     snapshot_digest: str
     request_digest: str
@@ -98,10 +101,15 @@ def shape_of(request: Request) -> Request:
             expected_duration_s=said.expected_duration_s,
             clusters=said.clusters,
             max_cost_usd_micro=said.max_cost_usd_micro,
-            outputs=said.outputs,
-            checkpoint=said.checkpoint,
+            outputs=_store_of(said.outputs),
+            checkpoint=_store_of(said.checkpoint),
         ),
     )
+
+
+def _store_of(to: Destination | None) -> Destination | None:
+    """Where in a store something goes changes neither what is legal nor what it costs."""
+    return Destination(to.store, "") if to is not None else None
 
 
 def window_of(policy: Policy, now: datetime) -> Hashable:
@@ -159,6 +167,7 @@ def plain_slate(setting: Setting, snapshot: Snapshot, weigh: Weigh) -> Slate:
     return Slate(
         tuple(candidates),
         tuple(candidate for candidate in candidates if candidate.eligible),
+        tuple(candidate for candidate in candidates if waits_for_others(candidate)),
         digest_of_all(body_digest(candidate) for candidate in candidates),
         digest_of_all(grounds),
         digest_of(setting.request),
@@ -166,8 +175,9 @@ def plain_slate(setting: Setting, snapshot: Snapshot, weigh: Weigh) -> Slate:
 
 
 def _alone(setting: Setting, ground: Ground, weigh: Weigh) -> Candidate:
-    """Weighed for this very request: what was promised to itself is no obstacle."""
-    others = tuple(hold for hold in ground.holds if hold.workload != setting.request.uid)
+    """Weighed for this very request: what was promised to itself, or gives way to it, is no obstacle."""
+    uid, priority = setting.request.uid, setting.request.priority
+    others = tuple(hold for hold in ground.holds if hold.stands_before(uid, priority))
     return weigh(setting, Ground(ground.cluster, ground.index, others))
 
 
@@ -205,13 +215,18 @@ class _Field:
     at: int = -1
     candidates: tuple[Candidate, ...] = ()
     eligible: tuple[Candidate, ...] = ()
+    full: tuple[Candidate, ...] = ()
     digest: str = ""
 
 
 class _Asked(NamedTuple):
+    """A request and its shape. `told` is the digest of the candidates it was last given, where they were its shape's
+    and not its own."""
+
     request: Request
     digest: str
     field: _Field
+    told: str | None = None
 
 
 @dataclass(slots=True)
@@ -219,6 +234,8 @@ class CandidateMemo:
     """What a loop remembers between decisions. It may be given any snapshot, policy and time after any other."""
 
     views: ViewIndex = field(default_factory=ViewIndex)
+    shape: Callable[[Request], Request] = shape_of
+    window: Callable[[Policy, datetime], Hashable] = window_of
     _count: int = 0
     """Grows whenever anything that a candidate depends on has changed."""
     _lanes: list[_Lane] = field(default_factory=list)
@@ -231,28 +248,56 @@ class CandidateMemo:
     _snapshot_digest: tuple[int, str] = (-1, "")
     _fields: dict[Request, _Field] = field(default_factory=dict)
     _asked: dict[WorkloadUid, _Asked] = field(default_factory=dict)
+    _changed: int = 0
+    """The count at which, last, something changed that is more than the age of a view."""
+    _looked: tuple[tuple[ClusterSnapshot, ...], tuple[Hold, ...], Policy, datetime] | None = None
 
     def slate(self, setting: Setting, snapshot: Snapshot, weigh: Weigh) -> Slate:
         """The candidates of a decision; the same as `plain_slate`."""
-        self._look(snapshot, setting.policy, setting.now)
-        asked = self._ask(setting.request)
+        for _ in self.steps(setting, snapshot, weigh):
+            pass
+        asked = self._asked[setting.request.uid]
         found = asked.field
-        if found.at != self._count:
-            self._refresh(found, setting, weigh)
-        candidates, eligible, digest = found.candidates, found.eligible, found.digest
+        summary = (found.candidates, found.eligible, found.full, found.digest)
         personal = self._personal(setting.request)
         if personal:
             weighed = list(found.weighed)
             for at in personal:
                 weighed[at] = self._weigh(self._lanes[at], setting, weigh)
-            candidates, eligible, digest = _summary(weighed)
-        return Slate(candidates, eligible, digest, self._seen(), asked.digest)
+            summary = _summary(weighed)
+        told = found.digest if not personal else None
+        if asked.told != told:
+            self._asked[setting.request.uid] = asked._replace(told=told)
+        return Slate(*summary, self._seen(), asked.digest)
+
+    def steps(self, setting: Setting, snapshot: Snapshot, weigh: Weigh) -> Iterator[None]:
+        """Do what `slate` will need, a cluster at a time, so that a caller can do something else in between.
+
+        Nothing may be asked of the memo until the last step is done.
+        """
+        self.look(snapshot, setting.policy, setting.now)
+        found = self._ask(setting.request).field
+        if found.at != self._count:
+            yield from self._refresh(found, setting, weigh)
+
+    def unchanged(self, request: Request) -> bool:
+        """Whether all candidates of this very request are, but for the age of what was seen, as in the last `slate`
+        for it. As of the last `look`."""
+        asked = self._asked.get(request.uid)
+        if asked is None or asked.request is not request or asked.told is None or self._book.has(request.uid):
+            return False
+        return asked.field.at >= self._changed and asked.told == asked.field.digest
 
     # --- the world ---
 
-    def _look(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
-        """Find out what has changed since the last decision, cluster by cluster."""
-        window = window_of(policy, now)
+    def look(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
+        """Find out what has changed since the last look, cluster by cluster."""
+        looked = self._looked
+        at = (snapshot.clusters, snapshot.holds, policy, now)
+        if looked is not None and looked[3] == now and all(a is b for a, b in zip(looked[:3], at[:3], strict=True)):
+            return
+        self._looked = at
+        window = self.window(policy, now)
         anew = policy is not self._policy or window != self._window
         if snapshot.clusters is not self._clusters:
             self._look_at(snapshot.clusters, everywhere=anew)
@@ -288,6 +333,7 @@ class CandidateMemo:
         ground, seen = Ground(cluster, index, holds), view_digest(cluster, index)
         same = old is not None and not everywhere and _alike(old.ground, ground)
         changed = old.changed if old is not None and same else self._count
+        self._changed = max(self._changed, changed)
         if old is not None and same and old.view_digest == seen:
             return _Lane(ground, seen, old.digest, changed, old.aged)
         return _Lane(ground, seen, ground_digest(cluster, seen, holds), changed, self._count)
@@ -314,7 +360,7 @@ class CandidateMemo:
         else:
             lane.digest = ground_digest(lane.ground.cluster, lane.view_digest, holds)
         lane.ground = Ground(lane.ground.cluster, lane.ground.index, holds)
-        lane.changed = self._count
+        lane.changed = self._changed = self._count
 
     def _seen(self) -> str:
         if self._snapshot_digest[0] != self._count:
@@ -327,7 +373,7 @@ class CandidateMemo:
         known = self._asked.get(request.uid)
         if known is not None and known.request is request:
             return known
-        shape = shape_of(request)
+        shape = self.shape(request)
         if self._policy is not None and request.key in named_workloads(self._policy):
             shape = replace(shape, name=request.name)
         found = self._fields.get(shape)
@@ -338,22 +384,27 @@ class CandidateMemo:
         asked = self._asked[request.uid] = _Asked(request, digest_of(request), found)
         return asked
 
-    def _refresh(self, found: _Field, setting: Setting, weigh: Weigh) -> None:
+    def _refresh(self, found: _Field, setting: Setting, weigh: Weigh) -> Iterator[None]:
         """Weigh the shape where something has changed since it was last asked for, and nowhere else."""
         shaped = replace(setting, request=found.shape)
         if not found.weighed:
             self._make_room(found)
-            found.weighed = [self._weigh(lane, shaped, weigh) for lane in self._lanes]
+            weighed: list[_Weighed] = []
+            for lane in self._lanes:
+                weighed.append(self._weigh(lane, shaped, weigh))
+                yield
+            found.weighed = weighed
         else:
             for at, lane in enumerate(self._lanes):
                 if lane.changed > found.at:
                     found.weighed[at] = self._weigh(lane, shaped, weigh)
+                    yield
                 elif lane.aged > found.at:
                     old = found.weighed[at]
                     found.weighed[at] = _Weighed(
                         _stamped(old.candidate, lane.ground.cluster, lane.view_digest), old.digest
                     )
-        found.candidates, found.eligible, found.digest = _summary(found.weighed)
+        found.candidates, found.eligible, found.full, found.digest = _summary(found.weighed)
         found.at = self._count
 
     def _make_room(self, wanted: _Field) -> None:
@@ -364,7 +415,7 @@ class CandidateMemo:
         while len(self._fields) > max(1, CANDIDATES // max(1, len(self._lanes))):
             gone.append(self._fields.pop(next(iter(self._fields))))
         for each in gone:
-            each.weighed, each.candidates, each.eligible, each.at = [], (), (), -1
+            each.weighed, each.candidates, each.eligible, each.full, each.at = [], (), (), (), -1
 
     def _weigh(self, lane: _Lane, setting: Setting, weigh: Weigh) -> _Weighed:
         candidate = _stamped(_alone(setting, lane.ground, weigh), lane.ground.cluster, lane.view_digest)
@@ -393,10 +444,13 @@ def _alike(old: Ground, new: Ground) -> bool:
     )
 
 
-def _summary(weighed: list[_Weighed]) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...], str]:
+def _summary(
+    weighed: list[_Weighed],
+) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...], tuple[Candidate, ...], str]:
     candidates = tuple([entry.candidate for entry in weighed])
     return (
         candidates,
         tuple([candidate for candidate in candidates if candidate.eligible]),
+        tuple([candidate for candidate in candidates if waits_for_others(candidate)]),
         digest_of_all([entry.digest for entry in weighed]),
     )

@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from dispatcher.core.ids import ClusterName, DecisionId, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.resources import NOTHING, Resources
+from dispatcher.core.traffic import EMPTY, Traffic
 from dispatcher.core.workload import CheckState, HubWorkload, OwnerMeta, PodSet
 
 NO_MAPPING: Mapping[str, object] = MappingProxyType({})
@@ -244,6 +245,12 @@ class Hold:
     made_at: datetime
     expires_at: datetime
     pod_sets: tuple[PodSet, ...] = ()
+    yields_above: int | None = None
+    """A promise of capacity that others still use gives way to every priority above this one. None: it does not."""
+
+    def stands_before(self, uid: WorkloadUid, priority: int) -> bool:
+        """Whether the promise counts against a request: it is another's, and does not give way to it."""
+        return self.workload != uid and (self.yields_above is None or priority <= self.yields_above)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,12 +269,17 @@ class Snapshot:
 
     clusters: tuple[ClusterSnapshot, ...]
     holds: tuple[Hold, ...] = ()
+    traffic: Traffic = EMPTY
 
     def cluster(self, name: ClusterName) -> ClusterSnapshot | None:
         return next((c for c in self.clusters if c.name == name), None)
 
+    def amid(self, traffic: Traffic) -> Snapshot:
+        """The same fleet, as one request meets it."""
+        return self if traffic is self.traffic else Snapshot(self.clusters, self.holds, traffic)
+
     def with_hold(self, hold: Hold) -> Snapshot:
-        return Snapshot(self.clusters, (*self.holds, hold))
+        return Snapshot(self.clusters, (*self.holds, hold), self.traffic)
 
 
 def digest_of(value: object) -> str:

@@ -64,13 +64,44 @@ def candidates_of(workload: HubWorkload, hub: HubView) -> tuple[ClusterName, ...
     return hub.configs.get(check.config, ()) if check is not None and check.config is not None else ()
 
 
-def standing(workload: HubWorkload, hub: HubView) -> Standing:
-    """Where a Workload stands with dispatch."""
+class Peers:
+    """The Workloads that Kueue places next to another one, found by what ties them; worked out when first asked."""
+
+    __slots__ = ("_groups", "_hub", "_slices")
+
+    def __init__(self, hub: HubView) -> None:
+        self._hub = hub
+        self._slices: dict[tuple[str, str], HubWorkload] | None = None
+        self._groups: dict[tuple[str, str], list[HubWorkload]] | None = None
+
+    def slice(self, namespace: str, name: str) -> HubWorkload | None:
+        """The Workload of that name, while it has not finished."""
+        if self._slices is None:
+            self._slices = {(w.namespace, w.name): w for w in self._hub.workloads.values() if not w.finished}
+        return self._slices.get((namespace, name))
+
+    def group(self, namespace: str, key: str) -> list[HubWorkload]:
+        """The components of one owner."""
+        if self._groups is None:
+            self._groups = {}
+            for workload in self._hub.workloads.values():
+                if workload.group_key is not None:
+                    self._groups.setdefault((workload.namespace, workload.group_key), []).append(workload)
+        return self._groups.get((namespace, key), [])
+
+
+def stands_alone(workload: HubWorkload) -> bool:
+    """Whether where it stands depends on no other Workload."""
+    return workload.replaces_slice is None and workload.group_key is None
+
+
+def standing(workload: HubWorkload, hub: HubView, peers: Peers | None = None) -> Standing:
+    """Where a Workload stands with dispatch. `peers` of the same view saves looking for them again."""
     return (
         _ended(workload)
         or _unusable(workload, hub)
         or _not_yet(workload, hub)
-        or _kept_by_kueue(workload, hub)
+        or _kept_by_kueue(workload, peers or Peers(hub))
         or _open(workload)
     )
 
@@ -116,31 +147,27 @@ def _not_yet(workload: HubWorkload, hub: HubView) -> Standing | None:
     return None
 
 
-def _kept_by_kueue(workload: HubWorkload, hub: HubView) -> Standing | None:
+def _kept_by_kueue(workload: HubWorkload, peers: Peers) -> Standing | None:
     """Workloads that Kueue itself places next to another one."""
-    if workload.replaces_slice is not None and _slice_cluster(workload, hub) is not None:
+    if workload.replaces_slice is not None and _slice_cluster(workload, peers) is not None:
         # A resize stays where the slice that it replaces runs (FR-NOM-11).
         return Standing(Phase.SLICE_PINNED, workload.quota_reserved_at, (workload.replaces_slice,))
-    return _component(workload, hub)
+    return _component(workload, peers)
 
 
-def _slice_cluster(workload: HubWorkload, hub: HubView) -> ClusterName | None:
+def _slice_cluster(workload: HubWorkload, peers: Peers) -> ClusterName | None:
     """The cluster of the slice that `workload` replaces. The annotation holds namespace/name."""
     wanted = workload.replaces_slice or ""
     namespace, _, name = wanted.rpartition("/")
-    for other in hub.workloads.values():
-        if other.name == name and other.namespace == (namespace or workload.namespace) and not other.finished:
-            return other.cluster_name
-    return None
+    other = peers.slice(namespace or workload.namespace, name)
+    return other.cluster_name if other is not None else None
 
 
-def _component(workload: HubWorkload, hub: HubView) -> Standing | None:
+def _component(workload: HubWorkload, peers: Peers) -> Standing | None:
     """Of a multi-workload owner only the lowest component is nominated, once all components exist."""
     if workload.group_key is None or workload.component_index is None:
         return None
-    group = [
-        w for w in hub.workloads.values() if w.group_key == workload.group_key and w.namespace == workload.namespace
-    ]
+    group = peers.group(workload.namespace, workload.group_key)
     if workload.component_count is not None and len(group) < workload.component_count:
         return Standing(Phase.COMPONENTS_MISSING, workload.created_at, (f"{len(group)}/{workload.component_count}",))
     first = min(group, key=lambda w: (w.component_index if w.component_index is not None else 0, w.name))
@@ -162,5 +189,6 @@ def order_key(workload: HubWorkload) -> tuple[int, datetime, str]:
 
 def in_phase(hub: HubView, phases: frozenset[Phase]) -> list[tuple[WorkloadUid, Standing]]:
     """Workloads in any of `phases`, in deciding order."""
-    found = [(w, standing(w, hub)) for w in hub.workloads.values()]
+    peers = Peers(hub)
+    found = [(w, standing(w, hub, peers)) for w in hub.workloads.values()]
     return [(w.uid, s) for w, s in sorted(found, key=lambda pair: order_key(pair[0])) if s.phase in phases]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from dispatcher.core.ids import WorkloadUid
+from dispatcher.core.traffic import Refusal
 from dispatcher.core.workload import HubWorkload
 
 SHORTEST_REST_S = 0.002
@@ -45,8 +46,9 @@ class Retries:
 
     _failures: dict[WorkloadUid, _Failure] = field(default_factory=dict)
 
-    def overtaken(self, uid: WorkloadUid, resource_version: str, now: datetime) -> None:
-        """Somebody else wrote first: what we decided on is no longer the newest.
+    def overtaken(self, uid: WorkloadUid, resource_version: str, now: datetime) -> bool:
+        """Somebody else wrote first: what we decided on is no longer the newest. Returns whether the same was said
+        before.
 
         A hub that says so again of the same version (an admission policy denies with 422) is asked ever more rarely.
         """
@@ -54,6 +56,7 @@ class Retries:
         again = before is not None and before.overtaken_on == resource_version
         pause_s = min(before.pause_s * 2, LONGEST_PAUSE_S) if before is not None and again else OVERTAKEN_S
         self._failures[uid] = _Failure(now, pause_s, resource_version)
+        return again
 
     def failed(self, uid: WorkloadUid, now: datetime) -> None:
         """The store, the hub or leadership did not allow it."""
@@ -71,6 +74,11 @@ class Retries:
             return False
         return (now - failure.at).total_seconds() < failure.pause_s
 
+    def again_at(self, uid: WorkloadUid, now: datetime) -> datetime:
+        """When this workload is decided on again."""
+        failure = self._failures.get(uid)
+        return failure.at + timedelta(seconds=failure.pause_s) if failure is not None else now
+
     def keep(self, alive: Container[WorkloadUid]) -> None:
         """Forget those that are no longer on the hub."""
         for uid in [uid for uid in self._failures if uid not in alive]:
@@ -78,3 +86,86 @@ class Retries:
 
     def clear(self) -> None:
         self._failures.clear()
+
+
+HUB = ""
+"""The breaker's name for the hub as a whole; everything else in it is a namespace."""
+CONFLICTS = 16
+"""So many conflicts one after another, with nothing taken in between, are no accident: the hub denies, with 422."""
+NAMESPACES = 3
+"""So many namespaces that refuse one after another, with nothing taken in between: it is the hub that refuses."""
+LONGEST_HUB_PAUSE_S = 5.0
+"""The hub is tried more often than one namespace: what one policy forbids must not keep others for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tripped:
+    message: str
+    at: datetime
+    pause_s: float
+
+    @property
+    def again_at(self) -> datetime:
+        return self.at + timedelta(seconds=self.pause_s)
+
+
+@dataclass(slots=True)
+class Breaker:
+    """A hub that refuses nominations (403, 422) is asked one at a time, ever more rarely, until it takes one again.
+
+    Refusals are counted by namespace, since admission policies are made for namespaces; where several refuse in a row,
+    for the hub as a whole. A namespace that has not refused need not wait for those that do: the hub is tried again
+    sooner than any of them.
+    """
+
+    _tripped: dict[str, _Tripped] = field(default_factory=dict)
+    _trying: set[str] = field(default_factory=set)
+    """Those of which one nomination is on its way: they are asked for no second one."""
+    _conflicts: int = 0
+    """One after another, with nothing taken in between."""
+
+    def stops(self, namespace: str, now: datetime) -> Refusal | None:
+        """What keeps a workload of the namespace back now; None: it may be tried."""
+        for key in (namespace, HUB):
+            found = self._tripped.get(key)
+            if found is not None and (now < found.again_at or key in self._trying):
+                return Refusal(found.message, found.at, found.again_at, own=False)
+        return None
+
+    def tries(self, namespace: str) -> None:
+        """A nomination of the namespace is on its way."""
+        self._trying.update(key for key in (namespace, HUB) if key in self._tripped)
+
+    def ended(self) -> None:
+        """All nominations that were on their way have their answer."""
+        self._trying.clear()
+
+    def refused(self, namespace: str, message: str, now: datetime) -> None:
+        self._trip(namespace, message, now, LONGEST_PAUSE_S)
+        if len([key for key in self._tripped if key != HUB]) >= NAMESPACES:
+            self._trip(HUB, message, now, LONGEST_HUB_PAUSE_S)
+
+    def conflicted(self, message: str, now: datetime) -> None:
+        """The hub says that somebody else wrote first, which it may say of everything."""
+        self._conflicts += 1
+        if self._conflicts >= CONFLICTS:
+            self._trip(HUB, message, now, LONGEST_HUB_PAUSE_S)
+
+    def _trip(self, key: str, message: str, now: datetime, longest_s: float) -> None:
+        """Refusals of one batch count once."""
+        before = self._tripped.get(key)
+        if before is not None and now < before.again_at:
+            return
+        pause_s = FIRST_PAUSE_S if before is None else min(before.pause_s * 2, longest_s)
+        self._tripped[key] = _Tripped(message, now, pause_s)
+
+    def made(self, namespace: str) -> None:
+        """The hub took one."""
+        self._tripped.pop(namespace, None)
+        self._tripped.pop(HUB, None)
+        self._conflicts = 0
+
+    def clear(self) -> None:
+        self._conflicts = 0
+        self._tripped.clear()
+        self._trying.clear()

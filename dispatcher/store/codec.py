@@ -61,6 +61,7 @@ def wait_fingerprint(decision: Decision) -> str:
         decision.outcome.value,
         decision.attempt,
         decision.policy_digest,
+        *((decision.kept.reason.value,) if decision.kept is not None else ()),
         tuple(_candidate_reasons(candidate) for candidate in decision.candidates),
     )
     return hashlib.sha256(repr(reasons).encode()).hexdigest()[:16]

@@ -28,6 +28,7 @@ from dispatcher.core.plain import PlainCodec, PlainError, plain_codec
 from dispatcher.core.policy import Policy
 from dispatcher.core.replay import Inputs
 from dispatcher.core.snapshot import ClusterSnapshot, Hold, MultiKueueClusterView, NodeView, Snapshot, WorkerView
+from dispatcher.core.traffic import EMPTY, Traffic
 from dispatcher.core.workload import Request
 from dispatcher.logs import get_logger
 from dispatcher.store.codec import CodecError
@@ -55,6 +56,7 @@ _HEAD: dict[str, PlainCodec[Any]] = {
     name: plain_codec(hint) for name, hint in _HINTS.items() if name not in _PARTS and name not in _VOLATILE
 }
 _HOLD, _POLICY, _REQUEST = plain_codec(Hold), plain_codec(Policy), plain_codec(Request)
+_TRAFFIC = plain_codec(Traffic)
 _MULTIKUEUE: PlainCodec[Any] = plain_codec(MultiKueueClusterView)
 _INSTANT: PlainCodec[Any] = plain_codec(datetime)
 
@@ -145,6 +147,8 @@ class Packer:
             "clusters": clusters,
             "holds": holds,
         }
+        if seen.snapshot.traffic != EMPTY:
+            document["traffic"] = _TRAFFIC.encode(seen.snapshot.traffic)
         return Packed(decision, _compressed(document), tuple(sorted(new.items())))
 
     def committed(self, packed: Packed) -> None:
@@ -432,7 +436,7 @@ def unpacked(content: bytes, pieces: Mapping[str, bytes]) -> Inputs:
         clusters = tuple(_joined(entry, pieces) for entry in document["clusters"])
         return Inputs(
             request=_REQUEST.decode(document["request"]),
-            snapshot=Snapshot(clusters, holds),
+            snapshot=Snapshot(clusters, holds, _TRAFFIC.decode(document.get("traffic", {}))),
             policy=_POLICY.decode(_plain(pieces[document["policy"]], "policy")),
             now=_INSTANT.decode(document["now"]),
         )

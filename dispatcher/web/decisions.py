@@ -15,6 +15,7 @@ from dispatcher.web.models import (
     DifferenceView,
     EstimateView,
     Job,
+    LookAheadView,
     Money,
     PlacementView,
     RejectionView,
@@ -73,6 +74,8 @@ def full(decision: Decision) -> DecisionView:
         code_version=decision.code_version,
         law_digest=decision.law_digest,
         valid_until=decision.valid_until,
+        ahead=LookAheadView(queued=ahead.queued, limit=ahead.limit) if (ahead := decision.ahead) is not None else None,
+        kept=_rejection(decision.kept, explain.HUB) if decision.kept is not None else None,
     )
 
 
@@ -159,17 +162,18 @@ def waits_for(decision: Decision) -> tuple[WaitView, ...]:
     """What stands between the workload and each cluster; empty when a cluster was chosen."""
     if decision.chosen is not None:
         return ()
-    return tuple(
-        WaitView(
-            cluster=found.cluster,
-            reason=rejection.reason,
-            resolver=rejection.resolver,
-            text=explain.rejection_text(rejection, found.cluster),
-            resolver_text=explain.resolver_text(rejection.resolver),
-            since=rejection.detail.since,
-        )
-        for found in ranked(decision)
-        for rejection in found.rejections
+    kept = (_wait(decision.kept, explain.HUB),) if decision.kept is not None else ()
+    return (*kept, *(_wait(each, found.cluster) for found in ranked(decision) for each in found.rejections))
+
+
+def _wait(rejection: Rejection, cluster: ClusterName) -> WaitView:
+    return WaitView(
+        cluster=cluster,
+        reason=rejection.reason,
+        resolver=rejection.resolver,
+        text=explain.rejection_text(rejection, cluster),
+        resolver_text=explain.resolver_text(rejection.resolver),
+        since=rejection.detail.since,
     )
 
 

@@ -89,6 +89,13 @@ class EstimateView(Wire):
     text: str
 
 
+class LookAheadView(Wire):
+    """A nomination to a full cluster: how many of the class were on their way there, and how many may be."""
+
+    queued: int
+    limit: int
+
+
 class DecisionSummary(Wire):
     id: str
     decided_at: datetime
@@ -120,6 +127,10 @@ class DecisionView(DecisionSummary):
     """The bundle of rules that it was decided under; empty = before there were bundles."""
     valid_until: datetime | None
     """Until when (exclusive) the law allows the chosen cluster; null = nothing is known that ends it."""
+    ahead: LookAheadView | None
+    """Set where nothing fits and the chosen cluster takes it when others leave."""
+    kept: RejectionView | None
+    """Why nothing is nominated whatever fits: the hub stands in the way. Then its `text` speaks of the hub."""
 
 
 class DecisionList(Wire):
@@ -264,7 +275,7 @@ class ClusterAge(Wire):
 
 
 class WaitView(Wire):
-    """One thing that would have to change on one cluster; `since` when that is known."""
+    """One thing that would have to change on one cluster, or on "the hub"; `since` when that is known."""
 
     cluster: str
     reason: Reason

@@ -134,11 +134,11 @@ async def test_fr_nom_05_a_queue_put_on_hold_between_decision_and_write_cancels_
     bench.fleet.submit(gang("train-c", product=B200))
     bench.clock.advance(1.0)
     bench.fleet.advance()
-    planned = await bench.dispatch._plan(set())
+    planned = await bench.dispatch.plan(set())
     assert [p.decision.chosen for p in planned] == ["cloud-c-us"]
     bench.fleet.hold_queue("autonomy-training", StopPolicy.HOLD, cluster="cloud-c-us")
     bench.fleet.advance()
-    await bench.dispatch._write_all(planned)
+    await bench.dispatch.write(planned)
     bench.fleet.advance()
     assert bench.workload("train-c").nominated == ()
     assert not await bench.store.intents(IntentState.PLANNED)
@@ -213,9 +213,9 @@ async def test_impatience_adds_the_next_best_and_never_takes_a_name_away(bench: 
     bench.fleet.submit(gang("train-i", product=H100))
     bench.clock.advance(1.0)
     bench.fleet.advance()
-    planned = await bench.dispatch._plan(set())
+    planned = await bench.dispatch.plan(set())
     first = planned[0].hold.cluster
-    await bench.dispatch._write_all(planned)
+    await bench.dispatch.write(planned)
     bench.fleet.remove("LocalQueue", "training", "autonomy", cluster=first)
     lists: list[tuple[str, ...]] = []
     patience_s = next(c.patience_s for c in bench.state.policy.classes.values() if c.workload_class == "training")
@@ -261,10 +261,10 @@ async def test_a_hold_ends_at_its_deadline(bench: Bench) -> None:
     bench.fleet.submit(gang("train-l", product=B200))
     bench.clock.advance(1.0)
     bench.fleet.advance()
-    planned = await bench.dispatch._plan(set())
+    planned = await bench.dispatch.plan(set())
     bench.fleet.remove("LocalQueue", "training", "autonomy", cluster="cloud-c-us")
     bench.dispatch.rounds.open.clear()
-    await bench.dispatch._write_all(await bench.dispatch._plan(set()) or planned)
+    await bench.dispatch.write(await bench.dispatch.plan(set()) or planned)
     assert all(h.expires_at > START + timedelta(seconds=1) for hs in bench.state.holds.values() for h in hs)
     await bench.step(bench.state.policy.limits.hold_ttl_s + 1)
     assert bench.state.holds == {}

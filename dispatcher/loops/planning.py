@@ -1,0 +1,293 @@
+"""Deciding on everything that waits, in order, without keeping the rest of the process from its turn.
+
+Reads views and what is remembered, and makes decisions; writes nothing but the newest decisions of the state. Ten
+thousand may wait: who was told to wait, and of whom nothing that was weighed has changed, is not decided on again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from dispatcher.core.decide import decide, hold_of, steps
+from dispatcher.core.decision import Candidate, Decision, Outcome, Reason
+from dispatcher.core.ids import DecisionId, WorkloadUid
+from dispatcher.core.memo import CandidateMemo
+from dispatcher.core.ports import Store
+from dispatcher.core.replay import Inputs
+from dispatcher.core.request import build_request
+from dispatcher.core.snapshot import Hold, HubView, Snapshot
+from dispatcher.core.traffic import Traffic
+from dispatcher.core.waiting import Phase, standing
+from dispatcher.core.workload import HubWorkload, Request
+from dispatcher.loops.line import DECIDED, WaitingLine
+from dispatcher.loops.requests import Requests
+from dispatcher.loops.rhythm import Breaker, Retries
+from dispatcher.loops.road import Road
+from dispatcher.loops.rounds import Rounds
+from dispatcher.loops.telling import Teller
+from dispatcher.runtime import Health
+from dispatcher.state import FleetState
+
+LOOP = "dispatch"
+BATCH = 16
+"""Nominations that are written side by side; after each batch the views are read anew."""
+SIGNATURES = 4096
+SLICE_S = 0.01
+"""How long decisions are made in one go: then everything else in the process has its turn."""
+
+
+_ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.HELD})
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A nomination that is decided and not yet written."""
+
+    request: Request
+    decision: Decision
+    hold: Hold
+    seen: Inputs
+
+
+@dataclass(slots=True)
+class Slices:
+    """Lets everything else run after each SLICE_S of work."""
+
+    state: FleetState
+    health: Health
+    _resumed_s: float | None = None
+
+    async def pause(self) -> None:
+        """To be awaited between two small steps of work."""
+        now_s = self.state.clock.monotonic_s()
+        if self._resumed_s is None:
+            self._resumed_s = now_s
+        elif now_s - self._resumed_s > SLICE_S:
+            self.health.beat(LOOP)
+            await asyncio.sleep(0)
+            self._resumed_s = self.state.clock.monotonic_s()
+
+    def begin(self) -> None:
+        """We have just been given the turn."""
+        self._resumed_s = None
+
+
+@dataclass(slots=True)
+class Planner:
+    """Decides, and remembers what makes deciding again cheap. Nothing here is durable."""
+
+    state: FleetState
+    teller: Teller
+    health: Health
+    rounds: Rounds
+    retries: Retries = field(default_factory=Retries)
+    breaker: Breaker = field(default_factory=Breaker)
+    memo: CandidateMemo = field(default_factory=CandidateMemo)
+    """Candidates weighed before; they save time and change no answer."""
+    unwritten: set[DecisionId] = field(default_factory=set)
+    """Decisions whose nomination was never made: they count as no attempt."""
+    waits: dict[WorkloadUid, tuple[Decision, Inputs]] = field(default_factory=dict)
+    """Waits for new reasons that are not recorded yet."""
+    _requests: Requests = field(default_factory=Requests)
+    _line: WaitingLine = field(default_factory=WaitingLine)
+    _asked: set[WorkloadUid] = field(default_factory=set)
+    _roads: dict[WorkloadUid, Traffic] = field(default_factory=dict)
+    """What stood between each that waits and its clusters, apart from these."""
+    _told: dict[int, tuple[tuple[Candidate, ...], object]] = field(default_factory=dict)
+    """What candidates that many requests share are to a person; by identity, since they are kept here."""
+
+    def forget(self) -> None:
+        """What was remembered of an earlier term is void."""
+        self._asked.clear()
+        self.retries.clear()
+        self.breaker.clear()
+        self.waits.clear()
+
+    async def plan(self, store: Store, considered: set[WorkloadUid]) -> list[Planned]:
+        """Decide on workloads not yet considered in this cycle, in order, until a batch of nominations is full."""
+        now, hub = self.state.clock.now(), self.state.hub_view()
+        slices = Slices(self.state, self.health)
+        snapshot = self.state.snapshot(now)
+        found = await self._line.of(hub, slices.pause)
+        self._requests.valid_for(hub, self.state.policy)
+        await self._remember(store, [entry.workload.uid for entry in found])
+        slices.begin()
+        await self._read(snapshot, slices)
+        road = Road(self.state, hub, found, self.rounds, self._class_of)
+        planned: list[Planned] = []
+        for at, entry in enumerate(found):
+            if at % 16 == 0:
+                await slices.pause()
+            workload, phase, uid = entry.workload, entry.standing.phase, entry.workload.uid
+            if uid in considered or uid in self.rounds.open or self.retries.leaves_alone(workload, now):
+                road.passed(self.state.latest.get(uid))
+                continue
+            considered.add(uid)
+            request = self._request(workload, phase, hub)
+            if request is None or (phase is Phase.NOMINATED and not self._impatient(workload, now)):
+                continue
+            request = self._numbered(request)
+            traffic = road.before(request, phase, self.breaker.stops(workload.namespace, now))
+            if self._waits_as_before(request, snapshot, traffic, now):
+                road.passed(self.state.latest[uid])
+                continue
+            seen = Inputs(request, snapshot.amid(traffic), self.state.policy, now)
+            decision = await self._decide(seen, slices)
+            hold = hold_of(decision, request, seen.policy, now)
+            if hold is not None:
+                snapshot = snapshot.with_hold(hold)
+                planned.append(self._leaves(Planned(request, decision, hold, seen), phase, road))
+            elif phase is Phase.WAITING:
+                self.waited(decision, seen)
+                road.passed(decision)
+            if len(planned) >= BATCH:
+                break
+        return planned
+
+    def _leaves(self, planned: Planned, phase: Phase, road: Road) -> Planned:
+        """One more is on its way."""
+        road.leaves(planned.request, planned.decision, phase)
+        self.breaker.tries(planned.request.namespace)
+        self.waits.pop(planned.request.uid, None)
+        return planned
+
+    async def _decide(self, seen: Inputs, slices: Slices) -> Decision:
+        """A request of a kind that was never seen is weighed a cluster at a time."""
+        request, snapshot, policy, now = seen.request, seen.snapshot, seen.policy, seen.now
+        for _ in steps(request, snapshot, policy, now, self.memo):
+            await slices.pause()
+        return decide(request, snapshot, policy, now, self.memo)
+
+    async def _read(self, snapshot: Snapshot, slices: Slices) -> None:
+        """Work out views that are new, one at a time: a fleet that is seen for the first time takes a second."""
+        for cluster in snapshot.clusters:
+            self.memo.views.of(cluster)
+            await slices.pause()
+
+    def _waits_as_before(self, request: Request, snapshot: Snapshot, traffic: Traffic, now: datetime) -> bool:
+        """Whether the newest decision on a request says to wait, and another would say the same of the same."""
+        known = self.state.latest.get(request.uid)
+        if known is None or known.outcome is not Outcome.WAIT or known.policy_digest != self.state.policy.digest:
+            return False
+        if known.resource_version != request.resource_version or self._roads.get(request.uid) != traffic:
+            return False
+        self.memo.look(snapshot, self.state.policy, now)
+        return self.memo.unchanged(request)
+
+    def waited(self, decision: Decision, seen: Inputs) -> None:
+        """A wait: what the API shows from now on, and to be recorded where its reasons are new."""
+        known = self.state.latest.get(decision.workload)
+        self.state.latest[decision.workload] = decision
+        self._roads[decision.workload] = seen.snapshot.traffic
+        if decision.workload in self.waits or known is None or self._signature(known) != self._signature(decision):
+            self.waits[decision.workload] = (decision, seen)
+
+    def _signature(self, decision: Decision) -> object:
+        """What makes two waits the same wait for a person: the outcome and the reasons per cluster, not the amounts,
+        nor whether the room that lacks is used, promised or in pieces."""
+        candidates = decision.candidates
+        known = self._told.get(id(candidates))
+        if known is None or known[0] is not candidates:
+            if len(self._told) >= SIGNATURES:
+                self._told.clear()
+            reasons = tuple(
+                (c.cluster, tuple(dict.fromkeys("room" if r.reason in _ROOM else r.reason for r in c.rejections)))
+                for c in candidates
+            )
+            known = self._told[id(candidates)] = (candidates, reasons)
+        return (decision.outcome, decision.policy_digest, decision.kept and decision.kept.reason, known[1])
+
+    def _class_of(self, workload: HubWorkload) -> str | None:
+        """The class of a workload that is nominated; None where nobody can tell."""
+        known = self.state.latest.get(workload.uid)
+        if known is not None:
+            return known.workload_class
+        plan = self.state.policy.queues.get(workload.cluster_queue) if workload.cluster_queue is not None else None
+        return plan.default_class if plan is not None else None
+
+    # --- requests ---
+
+    def _request(self, workload: HubWorkload, phase: Phase, hub: HubView) -> Request | None:
+        """The request, or None after telling the owner what in their workload cannot be understood."""
+        owner = hub.owners.get(workload.owner.uid) if workload.owner is not None else None
+        avoided = self.state.avoided.get(workload.uid, ())
+        known = self._requests.get(workload, owner, avoided)
+        if known is not None:
+            return known
+        built = build_request(workload, owner, hub, self.state.policy)
+        if isinstance(built, Request):
+            self.state.problems.pop(workload.uid, None)
+            return self._requests.put(workload, owner, replace(built, avoided=avoided))
+        self.teller.problems(workload, built)
+        return None
+
+    def same_request(self, shown: HubWorkload, hub: HubView, request: Request) -> bool:
+        """Whether a newer version of the workload asks for the same, in a phase in which it is asked."""
+        if shown.resource_version == request.resource_version:
+            return True
+        known = replace(shown, resource_version=request.resource_version)
+        asked = standing(shown, hub).phase in DECIDED and self._request(known, Phase.WAITING, hub)
+        return isinstance(asked, Request) and replace(asked, attempt=request.attempt) == request
+
+    def _numbered(self, request: Request) -> Request:
+        """The request with the number of its attempt: it grows when an earlier nomination ended without a cluster."""
+        previous = self.state.latest.get(request.uid)
+        attempt = 1
+        if previous is not None:
+            made = previous.outcome is not Outcome.WAIT and previous.id not in self.unwritten
+            attempt = previous.attempt + (1 if made and not request.already_nominated else 0)
+        return request if request.attempt == attempt else self._requests.renumbered(request, attempt)
+
+    async def _remember(self, store: Store, uids: Sequence[WorkloadUid]) -> None:
+        """Know the newest decision on each of these Workloads: asked of the store once, for all of them together, after
+        a start or a change of leader."""
+        unknown = [uid for uid in uids if uid not in self._asked]
+        for decision in await store.newest_of(unknown) if unknown else ():
+            self.state.latest[decision.workload] = decision
+        self._asked.update(unknown)
+
+    # --- patience ---
+
+    def _impatient(self, workload: HubWorkload, now: datetime) -> bool:
+        """Whether a nominated workload has waited longer than its class's patience for a worker to admit it.
+
+        A copy that has its quota on a worker is being provisioned there: a second place would be bought twice. Where
+        every nominated cluster has refused it, nothing is left to wait for.
+        """
+        if len(workload.nominated) >= self.state.policy.limits.max_nominations:
+            return False
+        refused = {entry.cluster for entry in self.state.avoided.get(workload.uid, ()) if entry.excluded}
+        if set(workload.nominated) <= refused:
+            return True
+        previous = self.state.latest.get(workload.uid)
+        since = previous.decided_at if previous is not None else workload.quota_reserved_at or workload.created_at
+        if (now - since).total_seconds() <= self._patience_s(previous):
+            return False
+        for name in workload.nominated:
+            view = self.state.workers[name].view() if name in self.state.workers else None
+            copy = view.copies.get((workload.namespace, workload.name)) if view is not None else None
+            if copy is not None and copy.quota_reserved_at is not None and copy.evicted_at is None:
+                return False
+        return True
+
+    def _patience_s(self, previous: Decision | None) -> int:
+        """The class's patience; a nomination that is not ours is given the longest patience of the plan."""
+        classes = self.state.policy.classes
+        for policy in classes.values():
+            if previous is not None and policy.workload_class == previous.workload_class:
+                return policy.patience_s
+        return max((p.patience_s for p in classes.values()), default=600)
+
+    def keep(self, hub: HubView) -> None:
+        """Drop what is remembered of workloads that are no longer on the hub."""
+        alive = hub.workloads
+        cells: tuple[dict[WorkloadUid, object], ...] = (self.state.latest, self.state.problems, self._roads, self.waits)  # type: ignore[assignment]
+        for cell in cells:
+            for uid in [uid for uid in cell if uid not in alive]:
+                del cell[uid]
+        self.retries.keep(alive)
+        self._asked &= alive.keys()
+        self._requests.keep(alive)

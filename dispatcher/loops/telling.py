@@ -1,0 +1,63 @@
+"""How decisions reach people: a metric, one log line, and an Event on the Workload in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dispatcher.core.decision import Decision
+from dispatcher.core.declaration import InputProblem
+from dispatcher.core.explain import problems_text, sentence
+from dispatcher.core.ids import WorkloadUid
+from dispatcher.core.ports import EventType, Notice
+from dispatcher.core.workload import HubWorkload
+from dispatcher.logs import get_logger
+from dispatcher.loops.notify import NoticeLoop
+from dispatcher.metrics import Metrics
+from dispatcher.state import FleetState
+
+
+@dataclass(slots=True)
+class Teller:
+    state: FleetState
+    notices: NoticeLoop
+    metrics: Metrics
+
+    def decided(self, decision: Decision, reason: str) -> None:
+        """Tell a decision that is new; `reason` is the Event's."""
+        self._count(decision)
+        workload = self._workloads().get(decision.workload)
+        if workload is not None:
+            self.notices.put(_notice(workload, EventType.NORMAL, reason, sentence(decision)))
+
+    def problems(self, workload: HubWorkload, problems: tuple[InputProblem, ...]) -> None:
+        """Tell the owner what in their workload cannot be understood; the same again is not told again."""
+        if self.state.problems.get(workload.uid) == problems:
+            return
+        self.state.problems[workload.uid] = problems
+        message = problems_text(problems)
+        get_logger().warning("input_problem", workload=workload.key, problems=message)
+        self.notices.put(_notice(workload, EventType.WARNING, "InputProblem", message))
+
+    def _workloads(self) -> Mapping[WorkloadUid, HubWorkload]:
+        return self.state.hub_view().workloads
+
+    def _count(self, decision: Decision) -> None:
+        self.metrics.decisions.labels(decision.outcome).inc()
+        rejections = [rejection for candidate in decision.candidates for rejection in candidate.rejections]
+        for rejection in (*rejections, *((decision.kept,) if decision.kept is not None else ())):
+            self.metrics.rejections.labels(rejection.reason).inc()
+        get_logger().info(
+            "decision",
+            decision=decision.id,
+            workload=decision.key,
+            job=decision.job_name,
+            outcome=decision.outcome,
+            cluster=decision.chosen,
+            attempt=decision.attempt,
+            policy=decision.policy_digest,
+        )
+
+
+def _notice(workload: HubWorkload, kind: EventType, reason: str, message: str) -> Notice:
+    return Notice(workload.uid, workload.namespace, workload.name, kind, reason, message)

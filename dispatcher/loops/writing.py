@@ -1,0 +1,191 @@
+"""Writing a nomination: the decision with its hold and intent is stored first, then one guarded write to the hub.
+
+The order of steps is what makes kill -9 harmless. What became of a write is read from the hub, never remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from dispatcher.core.decide import decide
+from dispatcher.core.decision import Outcome
+from dispatcher.core.errors import Conflict, Fenced, Refused, Transient
+from dispatcher.core.ids import DecisionId, WorkloadUid
+from dispatcher.core.memo import CandidateMemo
+from dispatcher.core.ports import Intent, IntentState, Leadership, Nomination, Store
+from dispatcher.core.replay import Inputs
+from dispatcher.core.snapshot import Snapshot
+from dispatcher.core.traffic import Refusal, Traffic
+from dispatcher.logs import get_logger
+from dispatcher.loops.planning import Planned, Planner
+from dispatcher.loops.rounds import Round, Rounds
+from dispatcher.loops.telling import Teller
+from dispatcher.metrics import Metrics
+from dispatcher.state import FleetState
+
+RECORDING_S = 0.2
+"""How long waits are recorded in one go: nominations must not stand behind thousands of them."""
+
+
+@dataclass(slots=True)
+class Writer:
+    """`in_doubt`: what we remember may not be what is stored; whoever has read the store again clears it."""
+
+    state: FleetState
+    planner: Planner
+    rounds: Rounds
+    teller: Teller
+    metrics: Metrics
+    leadership: Leadership
+    in_doubt: bool = False
+
+    def leads(self) -> bool:
+        return self.leadership.may_write(self.state.clock.monotonic_s())
+
+    async def nominate(self, planned: Sequence[Planned], store: Store, term: int) -> None:
+        """Write a batch, all side by side."""
+        async with asyncio.TaskGroup() as group:
+            for plan in planned:
+                group.create_task(self._nominate(plan, store, term))
+        self.planner.breaker.ended()
+
+    async def record_waits(self, store: Store) -> bool:
+        """Store and tell the waits whose reasons are new; returns whether none is left for the next time."""
+        started_s, waits = self.state.clock.monotonic_s(), self.planner.waits
+        while waits and self.leads():
+            if self.state.clock.monotonic_s() - started_s > RECORDING_S:
+                return False
+            uid = next(iter(waits))
+            decision, seen = waits.pop(uid)
+            try:
+                await store.commit(decision, None, None, seen)
+            except Transient as error:
+                get_logger().error("wait_not_recorded", workload=decision.key, error=str(error))
+            self.teller.decided(decision, "Waiting")
+        return True
+
+    async def _nominate(self, plan: Planned, store: Store, term: int) -> None:
+        """Hold, store the intent, look once more, write, and note what is known of the result."""
+        decision, request, now = plan.decision, plan.request, self.state.clock.now()
+        clusters = (*request.already_nominated, plan.hold.cluster)
+        self.state.holds[request.uid] = (*self.state.holds.get(request.uid, ()), plan.hold)
+        self.rounds.begin(Round(decision.id, request.uid, request.resource_version, clusters, now))
+        intent = Intent(decision.id, request.uid, clusters, IntentState.PLANNED, now, term)
+        if not await self._stored(plan, intent, store):
+            return
+        if not self.leads():
+            # Whoever leads now finds the intent and settles it against the hub.
+            self._failed(plan, "not-leading", "leadership ended before the write")
+            return
+        version = self._current_version(plan, self.state.clock.now())
+        if version is None:
+            await self._give_up(plan, store, "overtaken", "the views changed before the write")
+            self.planner.retries.overtaken(request.uid, request.resource_version, self.state.clock.now())
+            return
+        self.rounds.begin(Round(decision.id, request.uid, version, clusters, now))
+        try:
+            await self.state.hub.nominate(Nomination(request.uid, request.namespace, request.name, version, clusters))
+        except Conflict as error:
+            await self._give_up(plan, store, "conflict", str(error))
+            self._conflicted(plan, version, str(error), self.state.clock.now())
+        except Refused as error:
+            await self._give_up(plan, store, "refused", str(error))
+            self.planner.retries.failed(request.uid, self.state.clock.now())
+            self.planner.breaker.refused(request.namespace, str(error), self.state.clock.now())
+            self._waits_for_hub(plan, str(error), self.state.clock.now())
+        except Transient as error:
+            # The write may have been made: the round stays open, and the view will tell.
+            self.state.latest[request.uid] = decision
+            self.metrics.nominations.labels("unknown").inc()
+            get_logger().warning("nomination_unknown", workload=request.key, decision=decision.id, error=str(error))
+        else:
+            self._written(plan, self.state.clock.now())
+
+    async def _stored(self, plan: Planned, intent: Intent, store: Store) -> bool:
+        """Whether the decision, its hold and its intent are in the store. Nothing is spent that was not stored (design
+        section 9: the store is full or down)."""
+        try:
+            await store.commit(plan.decision, plan.hold, intent, plan.seen)
+        except (Transient, Conflict) as error:
+            # It may have been stored all the same: the next turn reads what is open.
+            self._failed(plan, "store" if isinstance(error, Transient) else "open", str(error))
+            self.in_doubt = True
+            return False
+        except Fenced as error:
+            self._failed(plan, "fenced", str(error))
+            self.leadership.lost(str(error))
+            return False
+        return True
+
+    def _written(self, plan: Planned, now: datetime) -> None:
+        decision, request = plan.decision, plan.request
+        self.state.latest[request.uid] = decision
+        self.planner.retries.made(request.uid)
+        self.planner.breaker.made(request.namespace)
+        self.metrics.nominations.labels("written").inc()
+        self.metrics.reserve_to_nomination.observe(max(0.0, (now - request.waiting_since).total_seconds()))
+        self.teller.decided(decision, "Nominated" if decision.outcome is Outcome.NOMINATE else "NominationAdded")
+
+    def _conflicted(self, plan: Planned, version: str, message: str, now: datetime) -> None:
+        """Somebody else wrote first. What says so again of a version that nobody has changed is a refusal."""
+        self.planner.breaker.conflicted(message, now)
+        if self.planner.retries.overtaken(plan.request.uid, version, now):
+            self._waits_for_hub(plan, message, now)
+
+    def _waits_for_hub(self, plan: Planned, message: str, now: datetime) -> None:
+        """The workload waits because the hub says no: decided and recorded as such, so that its owner is told."""
+        request = plan.request
+        if request.already_nominated:
+            return  # it stands nominated elsewhere, and that is what is told
+        refusal = Refusal(message, now, self.planner.retries.again_at(request.uid, now))
+        seen = Inputs(request, replace(plan.seen.snapshot, traffic=Traffic(refusal=refusal)), plan.seen.policy, now)
+        self.planner.waited(decide(request, seen.snapshot, seen.policy, now, self.planner.memo), seen)
+
+    def _current_version(self, plan: Planned, now: datetime) -> str | None:
+        """The workload's newest version to guard the write with; None when what was decided is no longer right.
+
+        Runs after the last await before the write: a queue put on Hold, a lost link or a new policy since the decision
+        cancels it (FR-NOM-05, time of check and of use). What Kueue wrote meanwhile and no decision depends on, such as
+        PodsReady some milliseconds after the quota, does not.
+        """
+        request, hub = plan.request, self.state.hub_view()
+        shown = hub.workloads.get(request.uid)
+        if shown is None or not self.planner.same_request(shown, hub, request):
+            return None
+        if plan.seen.policy is not self.state.policy:
+            return None  # other rules rule than the record names: what is written is decided under those in force
+        fresh = self.state.snapshot_of(plan.hold.cluster, now)
+        others = tuple(hold for hold in fresh.holds if hold.workload != request.uid)
+        looked = Snapshot(fresh.clusters, others, plan.seen.snapshot.traffic)
+        again = decide(request, looked, self.state.policy, now, CandidateMemo(self.planner.memo.views))
+        return shown.resource_version if again.chosen == plan.hold.cluster else None
+
+    async def _give_up(self, plan: Planned, store: Store, result: str, error: str) -> None:
+        """The write was not made: close the stored intent and forget the promise."""
+        try:
+            await store.mark(plan.decision.id, IntentState.ABANDONED, self.state.clock.now())
+        except Transient as error_of_store:
+            get_logger().error("intent_left_open", decision=plan.decision.id, error=str(error_of_store))
+            self.in_doubt = True
+        self._forget(plan, result, error)
+
+    def _failed(self, plan: Planned, result: str, error: str) -> None:
+        self._forget(plan, result, error)
+        self.planner.retries.failed(plan.request.uid, self.state.clock.now())
+
+    def _forget(self, plan: Planned, result: str, error: str) -> None:
+        """Drop the promise of a nomination that was not made; it is decided again."""
+        self.rounds.close(plan.request.uid)
+        self.drop_hold(plan.request.uid, plan.decision.id)
+        self.metrics.nominations.labels(result).inc()
+        get_logger().warning("nomination_not_made", workload=plan.request.key, result=result, error=error)
+
+    def drop_hold(self, uid: WorkloadUid, decision: DecisionId) -> None:
+        kept = tuple(hold for hold in self.state.holds.get(uid, ()) if hold.decision != decision)
+        if kept:
+            self.state.holds[uid] = kept
+        else:
+            self.state.holds.pop(uid, None)
