@@ -19,8 +19,9 @@ from dispatcher.core.ids import ClusterName, FlavorName
 from dispatcher.core.passages import Passage, Rest, passages, rests
 from dispatcher.core.policy import ClusterPolicy, FlavorPolicy, Policy
 from dispatcher.core.prices import compute_amount, gpu_price
-from dispatcher.core.rulings import ruling_on
+from dispatcher.core.rulings import labels_carried, ruling_on
 from dispatcher.core.selectors import FlavorVerdict, match_flavor
+from dispatcher.core.touched import Touched
 from dispatcher.core.work import Stage, Work
 from dispatcher.core.workload import PodSet, Request
 from residency.obligations import Obligation
@@ -264,15 +265,20 @@ class Comparison:
     now: datetime
     _before: Counsel = field(init=False)
     _after: Counsel = field(init=False)
+    _touched: Touched = field(init=False)
     _shifts: dict[tuple[Shape, Shape, tuple[ClusterName, ...]], _Shift] = field(default_factory=dict)
+    _differ: dict[Shape, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._touched = Touched(self.base, self.head)
         self._before, self._after = Counsel(self.base, self.now), Counsel(self.head, self.now)
 
     def change(self, work: Work) -> Change | None:
         """What becomes of one workload; None when nothing does."""
         request = work.request
         shapes = (self._before.shape(request), self._after.shape(request))
+        if not self._may_differ(request, shapes[0]):
+            return None
         shift = self._shift(request, shapes)
         stands, bound, course = self._where_it_is(work, shapes)
         if work.stage is Stage.QUEUED:
@@ -293,6 +299,14 @@ class Comparison:
             gpu_seconds=self._gpu_seconds(request),
             usd_micro=self._cost(work, shift.was),
         )
+
+    def _may_differ(self, request: Request, shape: Shape) -> bool:
+        """Whether any label that it carries is touched. What a workload carries does not depend on where it goes."""
+        known = self._differ.get(shape)
+        if known is None:
+            known = any(self._touched.label(label) for label in labels_carried(request, self.base, self.now))
+            self._differ[shape] = known
+        return known
 
     def _shift(self, request: Request, shapes: tuple[Shape, Shape]) -> _Shift:
         usable = _usable(request)

@@ -14,6 +14,7 @@ from dispatcher.core.blame import blamed
 from dispatcher.core.ids import DataSetName
 from dispatcher.core.legality import Office, office_of
 from dispatcher.core.policy import Policy
+from dispatcher.core.touched import Touched
 from residency.facts import Kind, Place, Question, Tenant
 from residency.plans import Cargo
 from residency.verdict import Verdict
@@ -97,7 +98,10 @@ def passages(base: Policy, head: Policy, now: datetime) -> tuple[tuple[Passage, 
     tenants = _tenants(base, head)
     opened: dict[tuple[object, ...], list[tuple[str, str]]] = {}
     closed: dict[tuple[object, ...], list[tuple[str, str]]] = {}
+    touched = Touched(base, head)
     for names in _alike(before, after):
+        if not any(touched.label(label) for label in before.cargo(names[0]).labels.names):
+            continue
         for turn, tenant in _turns(before, after, names[0], tenants):
             flow, place, because, permits = turn
             into = opened if permits else closed

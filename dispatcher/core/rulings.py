@@ -52,8 +52,13 @@ def standing_of(policy: Policy, now: datetime) -> Standing | None:
 def is_classified(request: Request, policy: Policy, now: datetime) -> bool:
     """Whether any label but `public` binds what the request reads. A job that names no data is what its queue's work
     usually is, else unlabelled, which is classified."""
-    labels = {label for hop in plan_of(request, _NOWHERE, policy, now).hops for label in hop.cargo.labels.names}
-    return labels != {PUBLIC}
+    return labels_carried(request, policy, now) != {PUBLIC}
+
+
+def labels_carried(request: Request, policy: Policy, now: datetime) -> frozenset[str]:
+    """All labels of what the request reads, which bind what it makes as well."""
+    hops = plan_of(request, _NOWHERE, policy, now).hops
+    return frozenset(label for hop in hops for label in hop.cargo.labels.names)
 
 
 def standing_rejections(request: Request, policy: Policy, now: datetime) -> tuple[Rejection, ...]:
