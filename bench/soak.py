@@ -95,6 +95,12 @@ def soak(folder: Path, length_s: float, seed: int, say: Say) -> Verdict:
         changes = observer.changes()
         say(f"{len(changes)} changes observed, {len(observer.gaps)} times a kind was listed anew after a restart")
     (folder / "history.txt").write_text("\n".join(map(repr, changes)))
+    samples = [
+        f"{n} {x.at_s:.0f} {x.rss_mib:.1f} {x.files} {x.tasks}"
+        for n, life in enumerate(soaked.lives)
+        for x in life.samples
+    ]
+    (folder / "samples.txt").write_text("\n".join(["life seconds MiB files tasks", *samples]))
     history = History(changes, observer.gaps, offer, drained_s)
     return _judge(history, churn, soaked, faults)
 

@@ -68,6 +68,7 @@ class Churn:
     seed: int
     fates: dict[Key, Fate] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    _numbered: int = 0
     creating: threading.Event = field(default_factory=threading.Event)
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -104,7 +105,8 @@ class Churn:
                 self._disturb(dice)
 
     def _create(self, dice: random.Random) -> None:
-        number = len(self.fates)
+        # A number is never used again: a creation without an answer may have been made all the same.
+        number, self._numbered = self._numbered, self._numbered + 1
         namespace, product, gpus, workload_class = MIX[number % len(MIX)]
         name, duration = f"soak-{number:05d}", f"{dice.randint(2, 25)}s"
         manifest = gang(name, gpus=gpus, product=product, namespace=namespace, duration=duration)
