@@ -39,6 +39,10 @@ class Metrics:
     law_signed: Gauge = field(init=False)
     law_trouble: Gauge = field(init=False)
     law_evictions: Counter = field(init=False)
+    shadow_differences: Counter = field(init=False)
+    shadow_open: Gauge = field(init=False)
+    shadow_refused: Gauge = field(init=False)
+    shadow_failures: Counter = field(init=False)
     findings: Counter = field(init=False)
     findings_open: Gauge = field(init=False)
     leading: Gauge = field(init=False)
@@ -120,4 +124,10 @@ def _law_metrics(r: CollectorRegistry) -> dict[str, Counter | Gauge]:
         "law_signed": Gauge("entrepot_law_signed", "1 while the rules in force are signed", registry=r),
         "law_trouble": Gauge("entrepot_law_trouble", "1 while this keeps classified work waiting", trouble, registry=r),
         "law_evictions": Counter("entrepot_law_evictions", "Attempts ended since they are illegal", result, registry=r),
+        "shadow_differences": Counter(
+            "entrepot_shadow_differences", "What rules that do not rule would have done", ["would", "rule"], registry=r
+        ),
+        "shadow_open": Gauge("entrepot_shadow_open", "Workloads that the candidate differs on", ["would"], registry=r),
+        "shadow_refused": Gauge("entrepot_shadow_refused", "1 while the candidate is not valid", registry=r),
+        "shadow_failures": Counter("entrepot_shadow_failures", "Looks at the candidate that failed", registry=r),
     }

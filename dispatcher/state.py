@@ -15,6 +15,7 @@ from dispatcher.core.declaration import InputProblem as InputProblem
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Clock, HubPort, WorkerPort
+from dispatcher.core.shadow import ShadowStatus
 from dispatcher.core.snapshot import ClusterSnapshot, Hold, HubView, Snapshot, WorkerView, link_of
 from dispatcher.core.watchdog import Finding
 from dispatcher.core.workload import Avoided
@@ -64,6 +65,8 @@ class FleetState:
     law_findings: tuple[Finding, ...] = ()
     bundle_events: deque[BundleEvent] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
     avoided: dict[WorkloadUid, tuple[Avoided, ...]] = field(default_factory=dict)
+    shadow: ShadowStatus = field(default_factory=ShadowStatus)
+    """What rules that do not rule would do; no decision reads it."""
 
     def hub_view(self) -> HubView:
         return self.hub.view()

@@ -16,13 +16,14 @@ from dispatcher.core.ports import Clock, HubPort, Leadership, WorkerPort
 from dispatcher.leader import LOOP as LEADER_LOOP
 from dispatcher.leader import Candidacy, Elector
 from dispatcher.logs import count_problems, get_logger
-from dispatcher.loops import dispatch, follow, gauges, legality, notify, reload, watch_copies
+from dispatcher.loops import dispatch, follow, gauges, legality, notify, reload, shadow, watch_copies
 from dispatcher.loops.dispatch import DispatchLoop
 from dispatcher.loops.follow import FollowLoop
 from dispatcher.loops.gauges import GaugeLoop
 from dispatcher.loops.legality import LegalityLoop
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.reload import PolicySource, ReloadLoop
+from dispatcher.loops.shadow import ShadowLoop
 from dispatcher.loops.watch_copies import CopiesLoop
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, LoopHealth, Supervisor, Waker
@@ -56,6 +57,8 @@ class Surroundings:
     candidacy: Candidacy | None = None
     alone: Always = field(default_factory=Always)
     metrics: Metrics = field(default_factory=Metrics)
+    shadow: PolicySource | None = None
+    """Where a candidate comes from that is evaluated beside the policy, and never rules."""
 
 
 @dataclass(slots=True)
@@ -173,6 +176,8 @@ class Daemon:
             self._start_loops(group, {notify.LOOP: self.notices.run, reload.LOOP: reloads.run})
             self._start_loops(group, {dispatch.LOOP: self.dispatch.run, gauges.LOOP: gauge_loop.run})
             self._start_loops(group, {watch_copies.LOOP: self.copies.run, legality.LOOP: self.legality.run})
+            beside = ShadowLoop(self.state, self.around.shadow, self.metrics, self.health)
+            group.create_task(supervise(shadow.LOOP, beside.run, limit_s=FOREVER), name=shadow.LOOP)
             if self.elector is not None:
                 following = FollowLoop(self.state, self.store, self.leadership, self.health)
                 self._start_loops(group, {LEADER_LOOP: self.elector.run, follow.LOOP: following.run})

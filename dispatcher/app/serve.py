@@ -13,6 +13,7 @@ from connectors.embedded import EmbeddedFleet, FastClock, NodeSpec, WorkerSpec
 from connectors.kubernetes import connect_hub, connect_lease, connect_worker
 from dispatcher.app.daemon import Daemon, Surroundings
 from dispatcher.app.rules import TrustSettings, WatchedFolder, known_of
+from dispatcher.app.shadow import ShadowFolder
 from dispatcher.config import LoadResult, load_blueprint
 from dispatcher.config.render import render
 from dispatcher.config.residency.trust import TrustGate
@@ -75,6 +76,8 @@ class ServeOptions:
     """Whose rules are taken."""
     trust_clock: bool = False
     """The clock is right, though the audit log knows a later time."""
+    shadow: Path | None = None
+    """A candidate blueprint, evaluated beside the one that rules."""
 
     @property
     def replicated(self) -> bool:
@@ -137,6 +140,8 @@ async def serve(options: ServeOptions, system: SystemClock | None = None) -> Non
         around = replace(around, source=source)
         record = await store.audit_log.bundle_record()
         policy = source.begin(policy, known_of(record, trust_clock=options.trust_clock))
+        if options.shadow is not None:
+            around = replace(around, shadow=ShadowFolder(options.shadow, around.clock))
         daemon = Daemon(around, policy, store, options.listen)
         get_logger().info(
             "starting",

@@ -1,4 +1,4 @@
-"""`policy lint|test|facts`: what the author of a rule asks for. Each command is a module; all work on files."""
+"""`policy ...`: what the author of a rule asks for, and what whoever rolls it out must see. A module a command."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dispatcher.cli import (
     policy_explain,
     policy_facts,
     policy_lint,
+    policy_shadow,
     policy_tests,
 )
 
@@ -22,6 +23,7 @@ def build() -> typer.Typer:
     app.command("facts")(policy_facts.facts)
     app.command("diff")(policy_diff.diff)
     app.command("explain")(policy_explain.explain)
+    app.command("shadow")(policy_shadow.shadow)
     app.command("keygen")(policy_bundle.keygen)
     app.command("sign")(policy_bundle.sign)
     app.command("verify")(policy_bundle.verify)

@@ -87,6 +87,16 @@ PublicOption = Annotated[
     bool,
     typer.Option("--public-without-rules", help="while no rules may be used, let data labelled public go on"),
 ]
+ShadowOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--shadow-policy",
+        envvar="ENTREPOT_SHADOW_POLICY",
+        help="a candidate blueprint whose rules are evaluated beside those in force, and never rule",
+        metavar="DIR",
+        show_default=False,
+    ),
+]
 TrustClockOption = Annotated[
     bool, typer.Option("--trust-clock", help="the clock is right, though the audit log knows a later time")
 ]
@@ -122,6 +132,7 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
     allow_rollback: RollbackOption = None,
     public_without_rules: PublicOption = False,
     trust_clock: TrustClockOption = False,
+    shadow_policy: ShadowOption = None,
     log_level: Annotated[LogLevel, typer.Option("--log-level", case_sensitive=False)] = LogLevel.INFO,
 ) -> None:
     """Run the daemon until it is signalled."""
@@ -139,7 +150,7 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
     )
     options = replace(options, replay=InputLimits(replay_mib * 2**20, timedelta(days=replay_days)))
     trust = TrustSettings(trusted_keys, allow_rollback, public_without_rules)
-    options = replace(options, trust=trust, trust_clock=trust_clock)
+    options = replace(options, trust=trust, trust_clock=trust_clock, shadow=shadow_policy)
     if write_mode is not WriteModeOption.AUTO:
         options = replace(options, write_mode=WriteMode(write_mode.value))
     try:

@@ -13,7 +13,7 @@ from dispatcher.core.ports import Store
 from dispatcher.core.workload import HubWorkload
 from dispatcher.state import FleetState
 from dispatcher.web import decisions as shown
-from dispatcher.web import fleet, offline, why
+from dispatcher.web import fleet, offline, shadow, why
 from dispatcher.web.fleet import HealthSource
 from dispatcher.web.look import Look
 from dispatcher.web.models import (
@@ -68,6 +68,7 @@ def build_api(state: FleetState, store: Store, health: HealthSource) -> FastAPI:
     app.include_router(_decisions(state, store))
     app.include_router(_fleet(state))
     app.include_router(offline.router(state, store, ERRORS))
+    app.include_router(shadow.router(state, ERRORS))
     return app
 
 

@@ -40,3 +40,37 @@ class WorkDocument(Wire):
     code_version: str
     book: dict[str, object]
     """`taken_at`, `policy`, `work`, and `unread`: workloads whose declarations cannot be understood."""
+
+
+class TrialView(Wire):
+    """A live rule in mode warn or shadow, and what it would have denied."""
+
+    rule: str
+    mode: str
+    clause: str
+    at: str
+
+
+class BesideView(Wire):
+    """What rules that do not rule would do to one workload. `effects` are the candidate's."""
+
+    workload: str
+    stage: str
+    effects: tuple[str, ...]
+    legal_before: tuple[str, ...]
+    legal_after: tuple[str, ...]
+    reasons: tuple[str, ...]
+    trials: tuple[TrialView, ...]
+
+
+class ShadowView(Wire):
+    """The candidate bundle beside the rules in force, at the newest look. No decision depends on it."""
+
+    live: str
+    candidate: str | None
+    loaded_at: datetime | None
+    errors: tuple[str, ...]
+    """Why the newest edit of the candidate is not used."""
+    failures: int
+    looked_at: int
+    items: tuple[BesideView, ...]
