@@ -108,7 +108,8 @@ def judge_plan(law: Law, plan: Plan, now: datetime, ask: Ask | None = None) -> R
     ruling = _judge_all(plan, now, asked)
     if ruling.allowed and plan.expected_end is not None:
         ruling = _followed(law, plan, now, asked, ruling)
-    return replace(ruling, valid_until=capped(law, ruling.valid_until, now))
+    ends = capped(law, ruling.valid_until, now)
+    return ruling if ends == ruling.valid_until else replace(ruling, valid_until=ends)
 
 
 def _judge_all(plan: Plan, now: datetime, ask: Ask) -> Ruling:
@@ -116,7 +117,7 @@ def _judge_all(plan: Plan, now: datetime, ask: Ask) -> Ruling:
     ends: list[datetime | None] = []
     for hop in plan.hops:
         found = [
-            replace(ask(plan.question(hop, now, one), one.label), artefact=hop.cargo.name, chain=one.chain)
+            ask(plan.question(hop, now, one), one.label).on(hop.cargo.name, one.chain)
             for one in hop.cargo.labels.inherited
         ]
         verdicts += _united(found)
@@ -135,6 +136,8 @@ def _judge_all(plan: Plan, now: datetime, ask: Ask) -> Ruling:
 
 def _united(verdicts: list[Verdict]) -> list[Verdict]:
     """The labels of one copy bind together: what they oblige to must go together too."""
+    if sum(1 for verdict in verdicts if verdict.obligations) < 2:
+        return verdicts
     union = unite(one for verdict in verdicts for one in verdict.obligations)
     if not union.conflicts:
         return verdicts
@@ -165,7 +168,8 @@ def _denied(verdict: Verdict, because: Because) -> Verdict:
 def _duties(verdicts: Iterable[Verdict]) -> tuple[tuple[Flow, Obligation], ...]:
     by_flow: dict[Flow, list[Obligation]] = {}
     for verdict in verdicts:
-        by_flow.setdefault(verdict.flow, []).extend(verdict.obligations)
+        if verdict.obligations:
+            by_flow.setdefault(verdict.flow, []).extend(verdict.obligations)
     return tuple((flow, one) for flow in sorted(by_flow) for one in unite(by_flow[flow]).obligations)
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from dispatcher.core.decision import Detail, LegalDetail, Reason, Rejection, Resolver
-from dispatcher.core.ids import ClusterName, FlavorName, RegionName, StoreName
+from dispatcher.core.ids import ClusterName, DataSetName, FlavorName, RegionName, StoreName
 from dispatcher.core.policy import UNLABELLED, ClusterPolicy, Credentials, Policy
 from dispatcher.core.workload import Destination, Request, WorkloadClass
 from residency.derivation import Artefact, ArtefactKind, Inherited, Labels, labels_of
@@ -64,6 +64,7 @@ class Office:
     named: frozenset[str]
     """Workloads that an exception names."""
     _cargo: dict[tuple[str, ...], tuple[datetime, Cargo]] = field(default_factory=dict)
+    _made: dict[tuple[str | int, ...], tuple[tuple[Cargo, ...], Cargo]] = field(default_factory=dict)
     _places: dict[tuple[str, str, str], Place] = field(default_factory=dict)
     _answers: dict[Hashable, tuple[ClusterPolicy, Any]] = field(default_factory=dict)
 
@@ -95,6 +96,17 @@ class Office:
         found = Cargo(name, labels, artefact.home if artefact else (), artefact.persons if artefact else None)
         self._cargo[(name,)] = (now, found)
         return found
+
+    def made(self, name: str, inputs: list[Cargo]) -> Cargo:
+        """What a run makes of some cargo: worked out once, since where it runs changes nothing of it."""
+        key: tuple[str | int, ...] = (name, *(id(cargo) for cargo in inputs))
+        known = self._made.get(key)
+        if known is None:
+            if len(self._made) >= ANSWERS:
+                self._made.clear()
+            known = (tuple(inputs), _made(name, inputs))  # the inputs are kept, so that no other can have their ids
+            self._made[key] = known
+        return known[1]
 
     def beside(self, place: Place, name: str, kind: Kind, country: str | None, tenant: Tenant | None = None) -> Place:
         """Another place with the facts of a cluster and a country of its own: where its logs end, or where people sit.
@@ -149,7 +161,7 @@ def named_workloads(policy: Policy) -> frozenset[str]:
 
 
 def _artefact(name: str, policy: Policy) -> Artefact:
-    known = next(data_set for key, data_set in policy.data_sets.items() if key == name)
+    known = policy.data_sets[DataSetName(name)]
     places = [policy.clusters[c].site for c in known.replica_clusters if c in policy.clusters]
     places += [policy.stores[s].site for s in known.replica_stores if s in policy.stores]
     return Artefact(
@@ -197,10 +209,10 @@ def plan_of(
         (Flow.OUTPUT, OUTPUTS, request.declared.outputs),
     ):
         if to is not None:
-            hops.append(Hop(flow, _made(name, cargo), _store(policy, to), site))
+            hops.append(Hop(flow, office.made(name, cargo), _store(policy, to), site))
     for country in (None,) if site.log_sink is None else site.log_sink:
         sink = office.beside(site, f"logs of {site.name}", Kind.SINK, country)
-        hops.append(Hop(Flow.LOGS, _made(LOGS, cargo), sink, site))
+        hops.append(Hop(Flow.LOGS, office.made(LOGS, cargo), sink, site))
     if _class_of(request, policy) is WorkloadClass.INTERACTIVE:
         hops += _logins(office, cargo, site, tenant)
     return replace(asked, hops=tuple(hops))
@@ -239,7 +251,7 @@ def _way(cargo: Cargo, site: Place, source: Place | None) -> list[Hop]:
 
 def sources(policy: Policy, name: str, site: Place) -> tuple[Place | None, ...]:
     """From where a data set may be read: the cluster alone where it lies there, else every replica, in name order."""
-    data_set = next((d for key, d in policy.data_sets.items() if key == name), None)
+    data_set = policy.data_sets.get(DataSetName(name))
     if data_set is None:
         return (None,)
     if any(replica == site.name for replica in data_set.replica_clusters):

@@ -7,6 +7,7 @@ on the very same candidates, goes wrong many times: so the draws do meet the law
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -15,14 +16,17 @@ from bench.policy_oracle import forbidden
 from bench.policy_world import TRIPLES, draw, snapshot
 from dispatcher.core.decide import decide
 from dispatcher.core.decision import Decision
+from dispatcher.core.impact import Comparison
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.policy import Policy
 from dispatcher.core.replay import Inputs, replay
+from dispatcher.core.rulings import ruling_on
+from dispatcher.core.work import Stage, Work
 from dispatcher.core.workload import Request
 from residency.bundle import bundle_of
 from residency.rules import Rule
 from residency.vocabulary import Effect, Mode
-from tests.core_builders import NOW
+from tests.core_builders import FLAVOR, NOW
 
 DRAWS = 60
 
@@ -107,3 +111,29 @@ def test_after_a_reload_only_the_new_rules_count(number: int) -> None:
         assert decide(waiting, snapshot(), drawn.policies[1], NOW, memo) == decide(
             waiting, snapshot(), drawn.policies[1], NOW
         )
+
+
+# --- previews -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_preview_says_what_judging_everything_twice_says(number: int) -> None:
+    """Labels that an edit does not touch are not judged again, work of one shape only once: no answer may show it."""
+    drawn = draw(number)
+    base, rules = drawn.policies[0], drawn.policies[0].residency.rules
+    heads = [with_rules(base, *(r for r in rules if r is not one)) for one in rules] + [drawn.policies[1], base]
+    for head in heads:
+        comparison = Comparison(base, head, NOW)
+        for _, request in drawn.jobs[::3]:
+            change = comparison.change(Work(request, Stage.QUEUED))
+            was, now = (_naive(request, policy) for policy in (base, head))
+            assert {turn.cluster for turn in change.opened} == now - was if change else was == now
+            assert {turn.cluster for turn in change.closed} == was - now if change else True
+
+
+def _naive(request: Request, policy: Policy) -> set[str]:
+    end = NOW + timedelta(hours=1)
+    choice = (FLAVOR,)
+    return {
+        name for name, site in policy.clusters.items() if ruling_on(request, site, policy, NOW, choice, end).allowed
+    }
