@@ -26,7 +26,7 @@ from dispatcher.loops.reload import PolicySource, ReloadLoop
 from dispatcher.loops.shadow import ShadowLoop
 from dispatcher.loops.watch_copies import CopiesLoop
 from dispatcher.metrics import Metrics
-from dispatcher.runtime import Health, LoopHealth, Supervisor, Waker
+from dispatcher.runtime import Health, LoopHealth, Supervisor, Waker, calm_collector
 from dispatcher.state import BlueprintStatus, BundleEvent, FleetState
 from dispatcher.store import SqlStore
 from dispatcher.web.api import build_api
@@ -164,6 +164,7 @@ class Daemon:
 
     async def run(self) -> None:
         """Start everything in one TaskGroup; returns never, unless the process is to end."""
+        calm_collector()
         reloads = ReloadLoop(
             self.state, self.around.source, self.around.clock, self.metrics, self.health, self._policy_changed
         )

@@ -7,7 +7,7 @@ same view gives the same answers with a known index, another one or none.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +89,8 @@ class _Parts:
     digests: Mapping[str, Mapping[Hashable, tuple[object, str]]]
 
 
+_STEP = 128
+"""Objects that are digested in one step."""
 _CONTENT = ("synced", "namespaces", "local_queues", "queues", "cohorts", "flavors", "nodes", "copies")
 """The fields of a view that its index depends on: all but its age, its counter and its last error."""
 
@@ -107,15 +109,30 @@ def index_view(view: WorkerView, known: ClusterIndex | None = None) -> ClusterIn
 
     `known` is an earlier index of the same cluster; what has not changed since is taken over from it.
     """
+    work = index_steps(view, known)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: ClusterIndex = done.value
+            return found
+
+
+def index_steps(view: WorkerView, known: ClusterIndex | None = None) -> Generator[None, None, ClusterIndex]:
+    """`index_view` in steps of some milliseconds each, for a caller that has others to let through."""
     old = known.view if known is not None else None
     source = table_source(view.nodes, known.parts.source if known is not None else None)
+    yield
     same_quota = old is not None and _same(old.queues, view.queues) and _same(old.cohorts, view.cohorts)
     same_copies = old is not None and _same(old.copies, view.copies)
     table = source.table
     unbound = [group for _, copy in sorted(view.copies.items()) for group in _unbound(table, copy, view)]
     if unbound:
         table = table.with_free(pack(table, unbound, partial=True).free)
-    digests = {name: _digests(view, name, known) for name in _CONTENT}
+    yield
+    digests: dict[str, Mapping[Hashable, tuple[object, str]]] = {}
+    for name in _CONTENT:
+        digests[name] = yield from _digests(view, name, known)
     return ClusterIndex(
         view=view,
         digest=digest_of_all(digest for part in digests.values() for _, digest in part.values()),
@@ -126,13 +143,17 @@ def index_view(view: WorkerView, known: ClusterIndex | None = None) -> ClusterIn
     )
 
 
-def _digests(view: WorkerView, name: str, known: ClusterIndex | None) -> Mapping[Hashable, tuple[object, str]]:
+def _digests(
+    view: WorkerView, name: str, known: ClusterIndex | None
+) -> Generator[None, None, Mapping[Hashable, tuple[object, str]]]:
     """The digest of every object in a field of the view; an object that is the same as before keeps its digest."""
     before = known.parts.digests[name] if known is not None else {}
     if known is not None and getattr(known.view, name) is getattr(view, name):
         return before
     found: dict[Hashable, tuple[object, str]] = {}
-    for key, value in _objects(getattr(view, name)):
+    for at, (key, value) in enumerate(_objects(getattr(view, name))):
+        if at % _STEP == 0:
+            yield
         old = before.get(key)
         found[key] = old if old is not None and _same(old[0], value) else (value, digest_of((name, key, value)))
     return found
@@ -162,13 +183,18 @@ class ViewIndex:
 
     def of(self, cluster: ClusterSnapshot) -> ClusterIndex | None:
         """The numbers of a cluster as seen; None for a view that was never complete, which says nothing."""
+        for _ in self.steps(cluster):
+            pass
         view = cluster.worker
+        return self._clusters[cluster.name] if view is not None and view.synced else None
+
+    def steps(self, cluster: ClusterSnapshot) -> Iterator[None]:
+        """The work of `of` in steps, after which it costs nothing."""
+        view, known = cluster.worker, self._clusters.get(cluster.name)
         if view is None or not view.synced:
-            return None
-        known = self._clusters.get(cluster.name)
+            return
         if known is None or (known.view is not view and not same_content(known.view, view)):
-            known = self._clusters[cluster.name] = index_view(view, known)
-        return known
+            self._clusters[cluster.name] = yield from index_steps(view, known)
 
 
 def _reservations(view: WorkerView) -> dict[tuple[QueueName, FlavorName, str], tuple[tuple[int, int], ...]]:

@@ -162,6 +162,7 @@ class DispatchLoop:
     def _forget_gone(self) -> None:
         """Drop what is remembered of workloads that are no longer on the hub."""
         hub = self.state.hub_view()
+        self.planner.warm = True
         if hub is not self._kept:
             self.planner.keep(hub)
             self._kept = hub

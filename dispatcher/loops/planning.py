@@ -7,6 +7,7 @@ thousand may wait: who was told to wait, and of whom nothing that was weighed ha
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -58,21 +59,17 @@ class Slices:
 
     state: FleetState
     health: Health
-    _resumed_s: float | None = None
+    _resumed_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._resumed_s = self.state.clock.monotonic_s()
 
     async def pause(self) -> None:
         """To be awaited between two small steps of work."""
-        now_s = self.state.clock.monotonic_s()
-        if self._resumed_s is None:
-            self._resumed_s = now_s
-        elif now_s - self._resumed_s > SLICE_S:
+        if self.state.clock.monotonic_s() - self._resumed_s > SLICE_S:
             self.health.beat(LOOP)
             await asyncio.sleep(0)
             self._resumed_s = self.state.clock.monotonic_s()
-
-    def begin(self) -> None:
-        """We have just been given the turn."""
-        self._resumed_s = None
 
 
 @dataclass(slots=True)
@@ -91,6 +88,8 @@ class Planner:
     """Decisions whose nomination was never made: they count as no attempt."""
     waits: dict[WorkloadUid, tuple[Decision, Inputs]] = field(default_factory=dict)
     """Waits for new reasons that are not recorded yet."""
+    warm: bool = False
+    """Whether a whole cycle is done: from then on little is new at a time."""
     _requests: Requests = field(default_factory=Requests)
     _line: WaitingLine = field(default_factory=WaitingLine)
     _asked: set[WorkloadUid] = field(default_factory=set)
@@ -113,8 +112,8 @@ class Planner:
         snapshot = self.state.snapshot(now)
         found = await self._line.of(hub, slices.pause)
         self._requests.valid_for(hub, self.state.policy)
-        await self._remember(store, [entry.workload.uid for entry in found])
-        slices.begin()
+        await self._remember(store, [entry.workload.uid for entry in found if entry.workload.uid not in self._asked])
+        await slices.pause()
         await self._read(snapshot, slices)
         road = Road(self.state, hub, found, self.rounds, self._class_of)
         planned: list[Planned] = []
@@ -157,15 +156,24 @@ class Planner:
     async def _decide(self, seen: Inputs, slices: Slices) -> Decision:
         """A request of a kind that was never seen is weighed a cluster at a time."""
         request, snapshot, policy, now = seen.request, seen.snapshot, seen.policy, seen.now
-        for _ in steps(request, snapshot, policy, now, self.memo):
+        for at, _ in enumerate(steps(request, snapshot, policy, now, self.memo)):
+            if at == 0:
+                self._settle()
             await slices.pause()
         return decide(request, snapshot, policy, now, self.memo)
 
     async def _read(self, snapshot: Snapshot, slices: Slices) -> None:
-        """Work out views that are new, one at a time: a fleet that is seen for the first time takes a second."""
+        """Work out views that are new: a fleet that is seen for the first time takes some seconds."""
         for cluster in snapshot.clusters:
-            self.memo.views.of(cluster)
-            await slices.pause()
+            for _ in self.memo.views.steps(cluster):
+                await slices.pause()
+            self._settle()
+
+    def _settle(self) -> None:
+        """What a first cycle works out lives as long as we do: the collector, which stops everything while it looks
+        through all that lives, need not look there again."""
+        if not self.warm:
+            gc.freeze()
 
     def _waits_as_before(self, request: Request, snapshot: Snapshot, traffic: Traffic, now: datetime) -> bool:
         """Whether the newest decision on a request says to wait, and another would say the same of the same."""
@@ -186,15 +194,16 @@ class Planner:
             self.waits[decision.workload] = (decision, seen)
 
     def _signature(self, decision: Decision) -> object:
-        """What makes two waits the same wait for a person: the outcome and the reasons per cluster, not the amounts,
-        nor whether the room that lacks is used, promised or in pieces."""
+        """What makes two waits the same wait for a person: the outcome and what lasts of the reasons per cluster. That
+        there is no room comes and goes: it counts where nothing else stands in the way, and neither amounts nor whether
+        the room is used, promised or in pieces."""
         candidates = decision.candidates
         known = self._told.get(id(candidates))
         if known is None or known[0] is not candidates:
             if len(self._told) >= SIGNATURES:
                 self._told.clear()
             reasons = tuple(
-                (c.cluster, tuple(dict.fromkeys("room" if r.reason in _ROOM else r.reason for r in c.rejections)))
+                (c.cluster, bool(c.rejections), tuple(r.reason for r in c.rejections if r.reason not in _ROOM))
                 for c in candidates
             )
             known = self._told[id(candidates)] = (candidates, reasons)
@@ -241,10 +250,9 @@ class Planner:
             attempt = previous.attempt + (1 if made and not request.already_nominated else 0)
         return request if request.attempt == attempt else self._requests.renumbered(request, attempt)
 
-    async def _remember(self, store: Store, uids: Sequence[WorkloadUid]) -> None:
+    async def _remember(self, store: Store, unknown: Sequence[WorkloadUid]) -> None:
         """Know the newest decision on each of these Workloads: asked of the store once, for all of them together, after
         a start or a change of leader."""
-        unknown = [uid for uid in uids if uid not in self._asked]
         for decision in await store.newest_of(unknown) if unknown else ():
             self.state.latest[decision.workload] = decision
         self._asked.update(unknown)

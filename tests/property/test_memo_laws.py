@@ -138,6 +138,7 @@ def promises(draw: st.DrawFn, now: datetime) -> tuple[Hold, ...]:
             hold(f"h{at}", some(draw, *NAMES), draw(st.integers(1, 2))),
             workload=some(draw, "uid-0", "uid-9", f"uid-h{at}"),
             expires_at=now + timedelta(seconds=some(draw, 0, 1, 300)),
+            yields_above=some(draw, None, None, 0),
             made_at=now - timedelta(seconds=draw(st.integers(0, 2))),
         )
         for at in range(draw(st.integers(0, 3)))
