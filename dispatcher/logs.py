@@ -46,6 +46,8 @@ PROBLEMS = (
     "object_unreadable",
     "owner_kind_not_served",
     "probe_not_deleted",
+    "shadow_failed",
+    "shadow_refused",
     "store_away",
     "store_not_pruned",
     "store_not_reachable",

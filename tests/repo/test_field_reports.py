@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ IDS = [f"{group}_{number:02d}" for group, most in GROUPS.items() for number in r
 NAME = re.compile(r"test_fr_([a-z]{3}_\d\d)_\w+")
 
 
+@cache
 def named() -> dict[str, list[str]]:
     """Report ids with the tests that carry them, read from the names of test functions."""
     found: dict[str, list[str]] = {}
