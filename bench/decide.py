@@ -22,7 +22,7 @@ from dispatcher.core.snapshot import Snapshot
 from dispatcher.core.workload import Request
 from tests.core_builders import NOW
 
-PASSES, STREAM, MOVED, NAIVE = 20, 200, 60, 3
+PASSES, STREAM, MOVED, NAIVE = 25, 100, 40, 3
 
 
 def run(say: Callable[[str], None]) -> Sequence[Row]:

@@ -40,7 +40,7 @@ from dispatcher.state import BlueprintStatus, FleetState
 from dispatcher.store import open_store
 from tests.core_builders import NOW
 
-WAITING, KINDS, CHANGES = 10_000, 200, 5
+WAITING, KINDS, CHANGES = 10_000, 150, 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from tests.core_builders import (
     worker,
 )
 
-CLUSTERS, NODES, SHAPES = 50, 1000, 240
+CLUSTERS, NODES, SHAPES = 50, 1000, 160
 COUNTRIES = ("DE", "FI", "FR", "SE", "US")
 LABEL = PRODUCT_KEYS[0]
 MIG = "nvidia.com/mig-1g.10gb"

@@ -11,9 +11,9 @@ from dispatcher.core.decision import Candidate, Decision, Fit, Outcome, Rejectio
 from dispatcher.core.filters import judge
 from dispatcher.core.holds import hold_of
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
+from dispatcher.core.legality import legality
 from dispatcher.core.memo import CandidateMemo, Ground, Slate, plain_slate
 from dispatcher.core.policy import Policy
-from dispatcher.core.rulings import ruling_on
 from dispatcher.core.snapshot import Link, Snapshot, digest_of
 from dispatcher.core.terms import price, total_of
 from dispatcher.core.traffic import Traffic, choose_ahead, tie
@@ -142,4 +142,4 @@ def _valid_until(setting: Setting, slate: Slate, chosen: ClusterName | None) -> 
     placements = next(c.placements for c in slate.candidates if c.cluster == chosen)
     flavors = tuple(dict.fromkeys(placement.flavor for placement in placements))
     end = setting.now + timedelta(seconds=setting.estimate.duration_s)
-    return ruling_on(setting.request, site, setting.policy, setting.now, flavors, end).valid_until
+    return legality(setting.request, site, setting.policy, setting.now, flavors, end).valid_until

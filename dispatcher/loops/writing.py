@@ -41,14 +41,20 @@ class Writer:
     metrics: Metrics
     leadership: Leadership
     in_doubt: bool = False
+    _begun: bool = False
 
     def leads(self) -> bool:
         return self.leadership.may_write(self.state.clock.monotonic_s())
 
     async def nominate(self, planned: Sequence[Planned], store: Store, term: int) -> None:
-        """Write a batch, all side by side."""
+        """Write a batch, all side by side. The very first goes alone: what the fleet looks like is stored with it, and
+        those after it need not bring the same once more."""
+        alone = planned[:1] if not self._begun else ()
+        for plan in alone:
+            await self._nominate(plan, store, term)
+        self._begun = True
         async with asyncio.TaskGroup() as group:
-            for plan in planned:
+            for plan in planned[len(alone) :]:
                 group.create_task(self._nominate(plan, store, term))
         self.planner.breaker.ended()
 

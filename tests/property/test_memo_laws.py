@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from dispatcher.core import memo as memo_module
 from dispatcher.core.decide import decide, hold_of
+from dispatcher.core.decision import Decision
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.policy import Limits, Policy, PriceUnit
+from dispatcher.core.rulings import ruling_on
 from dispatcher.core.snapshot import ClusterSnapshot, Hold, Link, MultiKueueClusterView, Snapshot, WorkerView
 from dispatcher.core.workload import Avoided, DataUse, Destination, PodSet, Request
 from tests.core_builders import (
@@ -176,9 +178,20 @@ def test_a_memo_that_has_seen_anything_gives_the_same_bytes_as_none(data_: st.Da
                 snapshot = Snapshot(tuple(world.values()), snapshot.holds)
         with_memo = decide(asked, snapshot, book, now, memo)
         assert repr(with_memo) == repr(decide(asked, snapshot, book, now))
+        assert with_memo.valid_until == _ends(with_memo, asked, book, now)
         made = hold_of(with_memo, asked, book, now)
         if made is not None and draw(st.booleans()):
             snapshot = snapshot.with_hold(made)
+
+
+def _ends(decision: Decision, asked: Request, book: Policy, now: datetime) -> datetime | None:
+    """Until when the law allows the choice, asked anew."""
+    chosen = decision.candidate(decision.chosen) if decision.chosen is not None else None
+    if chosen is None or chosen.cluster not in book.clusters:
+        return None
+    flavors = tuple(dict.fromkeys(placement.flavor for placement in chosen.placements))
+    end = now + timedelta(seconds=decision.estimate.duration_s)
+    return ruling_on(asked, book.clusters[chosen.cluster], book, now, flavors, end).valid_until
 
 
 def _aged(cluster: ClusterSnapshot, seconds: int) -> ClusterSnapshot:

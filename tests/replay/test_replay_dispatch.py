@@ -82,6 +82,7 @@ async def test_decisions_share_what_they_saw(bench: Bench) -> None:
         "SELECT (SELECT sum(length(content)) FROM input_pieces) + (SELECT sum(length(document)) FROM inputs)"
     ).fetchall()
     raw.close()
-    # Two commits of one instant may both count a piece that is stored once: never too few bytes, few too many.
-    assert stored <= size < stored * 1.2, "the segment knows its size, or it could not be bounded"
+    # Commits side by side may each count a promise of one another that is stored once: never too few bytes, few too
+    # many. The base of the fleet, which is most of it on a large one, is counted once: the first commit goes alone.
+    assert stored <= size < stored * 1.6, "the segment knows its size, or it could not be bounded"
     assert size / decisions < 3000, f"{size / decisions:.0f} bytes a decision"
