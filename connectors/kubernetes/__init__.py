@@ -84,7 +84,7 @@ def connect_worker(
     observer: Observer | None = None,
 ) -> KubernetesWorker:
     """A worker, by the kubeconfig that its blueprint entry names: a Secret of the hub, or a file."""
-    client = ApiClient(str(name), source_of(credentials, hub.get_secret), clock)
+    client = ApiClient(str(name), source_of(credentials, hub.get_secret), clock, turns=hub.turns)
     return KubernetesWorker(name, client, clock, feed_settings(silence_limit_s), observer)
 
 

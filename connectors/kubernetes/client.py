@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import os
 import socket
 import ssl
 import tempfile
+from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,10 +25,12 @@ from aiohttp.typedefs import Query
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from connectors.kubernetes import faults
+from connectors.kubernetes.body import Page, decoded
 from connectors.kubernetes.credentials import Source, bearer, same_endpoint
 from connectors.kubernetes.faults import NETWORK_ERRORS
 from connectors.kubernetes.fields import Raw, child, text
 from connectors.kubernetes.kubeconfig import Access, BadKubeconfig
+from connectors.kubernetes.turns import Turns
 from dispatcher.core.errors import EntrepotError, Refused, Transient
 from dispatcher.core.ports import Clock
 from dispatcher.logs import get_logger
@@ -41,6 +43,7 @@ METADATA_ONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _BROKEN = (*NETWORK_ERRORS, RuntimeError)
 """RuntimeError is how aiohttp says that a session, or the connection of an open answer, was closed by ourselves."""
 
+_READ_BYTES = 32 << 10
 _ATTEMPTS = 3
 _LONGEST_WAIT_S = 5.0
 
@@ -84,8 +87,17 @@ class _Sent:
 class ApiClient:
     """Talks to one cluster. `generation` grows whenever what we talk to may be another server or another account."""
 
-    def __init__(self, name: str, source: Source, clock: Clock, deadlines: Deadlines | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        clock: Clock,
+        deadlines: Deadlines | None = None,
+        turns: Turns | None = None,
+    ) -> None:
         self.name = name
+        self.turns = turns or Turns()
+        """For those who go through what this client brought; all clusters of one daemon share them."""
         self.generation = 0
         self.problem: str | None = None
         """Why the credentials must not be used; None while they may."""
@@ -124,16 +136,20 @@ class ApiClient:
 
         Raises Refused (NotFound, Unauthorized), Conflict (Expired), Transient.
         """
+        body, where = await self._body(call)
+        return _json_object(body, where)
+
+    async def _body(self, call: Call) -> tuple[bytes, str]:
+        """The answer's bytes, and where they come from as errors tell it."""
         where = f"{self.name}: {call.method} {call.path}"
         timeout = aiohttp.ClientTimeout(
             total=call.deadline_s or self._deadlines.call_s, sock_connect=self._deadlines.connect_s
         )
         async with self._response(call, timeout, where) as response:
             try:
-                body = await response.read()
+                return await response.read(), where
             except _BROKEN as error:
                 raise faults.of_network(error, where) from None
-        return _json_object(body, where)
 
     async def headers(self, path: str) -> Mapping[str, str]:
         """The headers of one answer, for what only they tell: the server's `Date`. Raises as `once`."""
@@ -144,7 +160,14 @@ class ApiClient:
 
     async def page(self, path: str, params: Mapping[str, str], accept: str) -> Raw:
         """One page of a list, not repeated here: the informer comes round again by itself."""
-        return await self.once(Call("GET", path, params, accept=accept, deadline_s=self._deadlines.list_s))
+        return await self.once(self._list_call(path, params, accept))
+
+    async def listed(self, path: str, params: Mapping[str, str], accept: str) -> Page:
+        """As `page`, for who reads it an object at a time. Raises as `once`, and Transient while it is read."""
+        return Page(*await self._body(self._list_call(path, params, accept)))
+
+    def _list_call(self, path: str, params: Mapping[str, str], accept: str) -> Call:
+        return Call("GET", path, params, accept=accept, deadline_s=self._deadlines.list_s)
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str], accept: str) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -336,21 +359,6 @@ def _pause_s(state: RetryCallState) -> float:
     return min(asked if asked is not None else 0.1 * 2**state.attempt_number, _LONGEST_WAIT_S)
 
 
-def decoded(body: bytes) -> Any:
-    """JSON, with the cycle collector at rest. Raises ValueError.
-
-    A page makes some hundred thousand objects and not one cycle; looking for cycles among them took longer than reading
-    them (39 ms a page of 100 pods instead of 16), and nothing else runs meanwhile.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return json.loads(body)
-    finally:
-        if collects:
-            gc.enable()
-
-
 def _json_object(body: bytes, where: str) -> Raw:
     try:
         found = decoded(body) if body else {}
@@ -370,6 +378,9 @@ async def _chunks(response: aiohttp.ClientResponse, where: str) -> AsyncIterator
 
 
 def _new_session(context: ssl.SSLContext) -> aiohttp.ClientSession:
+    # Every connection keeps a buffer of this size, 256 KiB by default, and makes OpenSSL keep another that has held as
+    # much at once: of some nine watches a cluster both were a third of the daemon. A TLS record has 16 KiB at most.
+    SSLProtocol.max_size = _READ_BYTES
     connector = aiohttp.TCPConnector(ssl=context, limit=0, socket_factory=_socket)
     # trust_env stays off: neither a proxy nor a netrc password of the machine may join in unasked.
     return aiohttp.ClientSession(connector=connector, trust_env=False, read_bufsize=1 << 18)

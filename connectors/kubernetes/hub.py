@@ -40,6 +40,8 @@ class KubernetesHub:
         wanted: WriteMode | None = None,
     ) -> None:
         self._client = client
+        self.turns = client.turns
+        """Shared with the workers' clients: what all clusters bring is read by one event loop."""
         self._clock = clock
         self._wanted = wanted
         self.write_mode = wanted or WriteMode.CLEARING_POLICY

@@ -2,6 +2,8 @@
 
 A fleet has some ten pods to a node, and they come and go all the time. Adding them all up again for every look would
 be most of what the daemon does; so a change costs what changed, and nodes that did not change stay the same objects.
+A change is only noted, and worked in by the next look: a list brings thousands at once, and the pods of one job on one
+node are one value, which is then added once with its count.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from connectors.kubernetes.decode_nodes import JobKey, PodUse, bound_pods, share
 from dispatcher.core.resources import PODS
 from dispatcher.core.snapshot import NodeView, WorkerCopy
 
-_Sums = dict[str, Counter[str]]
+_Sums = dict[str, dict[str, int]]
 
 
 class Loads:
@@ -27,6 +29,8 @@ class Loads:
         self._asked: _Sums = {}
         self._yielding: _Sums = {}
         self._bound: Counter[JobKey] = Counter()
+        self._noted: dict[int, tuple[PodUse, int]] = {}
+        """By identity, which is cheap to look up, how often each value has come (or gone, below zero) since a look."""
         self._stale: set[str] = set()
         """Nodes whose object or load has changed since they were built."""
         self._built: dict[str, NodeView] = {}
@@ -35,6 +39,7 @@ class Loads:
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Nodes by name, each with what its pods ask of it; every pod takes one of the node's `pods` as well."""
+        self._work_in()
         for name in self._stale:
             node = self._nodes.get(("", name))
             if node is None:
@@ -49,6 +54,7 @@ class Loads:
 
     def copies(self, records: Cache[CopyRecord]) -> Mapping[tuple[str, str], WorkerCopy]:
         """Copies by (namespace, name) in that order, each with the number of its job's pods that are on nodes."""
+        self._work_in()
         return bound_pods(records.values(), self._bound)
 
     def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
@@ -58,20 +64,27 @@ class Loads:
         for pod, sign in ((old, -1), (new, 1)):
             if pod is None:
                 continue
+            _, count = self._noted.pop(id(pod), (pod, 0))
+            if count + sign:
+                self._noted[id(pod)] = (pod, count + sign)
+
+    def _work_in(self) -> None:
+        noted, self._noted = self._noted, {}
+        for pod, count in noted.values():
             self._stale.add(pod.node)
             for sums in (self._asked, self._yielding) if pod.yields else (self._asked,):
-                _add(sums, pod, sign)
+                _add(sums, pod, count)
             for key in dict.fromkeys(pod.jobs):
-                self._bound[key] += sign
+                self._bound[key] += count
                 if not self._bound[key]:
                     del self._bound[key]
 
 
-def _add(sums: _Sums, pod: PodUse, sign: int) -> None:
-    """Of a node without pods nothing is kept; an amount that is asked for by a pod stays visible, also as zero."""
-    taken = sums.setdefault(pod.node, Counter())
-    taken[PODS] += sign
+def _add(sums: _Sums, pod: PodUse, count: int) -> None:
+    """Of a node without pods nothing is kept."""
+    taken = sums.setdefault(pod.node, {PODS: 0})
+    taken[PODS] += count
     for name, value in pod.requests:
-        taken[name] += sign * value
+        taken[name] = taken.get(name, 0) + count * value
     if not taken[PODS]:
         del sums[pod.node]

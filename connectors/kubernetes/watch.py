@@ -16,15 +16,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from connectors.kubernetes.cache import Cache, Key, version_number
 from connectors.kubernetes.client import JSON, METADATA_LIST, METADATA_ONE, ApiClient
 from connectors.kubernetes.faults import Expired, NotFound, of_status
-from connectors.kubernetes.fields import Raw, child, children, integer, text
+from connectors.kubernetes.fields import Raw, child, integer, shared, text
 from connectors.kubernetes.lines import LINE_LIMIT, LineSplitter
 from dispatcher.core.errors import EntrepotError, Refused, Transient
 from dispatcher.core.ports import Clock
@@ -65,7 +65,9 @@ class WatchSettings:
     first_pause_s: float = 0.5
     longest_pause_s: float = 30.0
     page_objects: int = 100
-    """Objects are up to some 20 KB: a page is decoded at once, and nothing else runs meanwhile."""
+    """Objects are up to some 20 KB, and a page is held as bytes until its last object has been read."""
+    slice_objects: int = 20
+    """Of a page that are read at once: some 3 ms in which nothing else runs."""
     line_bytes: int = LINE_LIMIT
 
 
@@ -91,6 +93,8 @@ class Surroundings:
     clock: Clock
     settings: WatchSettings
     observer: Observer
+    one_page: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a page is fetched and read: of each cluster there is one page in memory, whatever its kinds need."""
 
 
 class _Silent(Exception):
@@ -177,25 +181,29 @@ class Informer(Generic[T]):
 
     async def _list(self) -> None:
         around, listed, token = self._around, dict[Key, tuple[int | None, T | None]](), ""
-        accept = METADATA_LIST if self.kind.metadata_only else JSON
         while True:
             params = {"limit": str(around.settings.page_objects), **self._selector()}
             if token:
                 params["continue"] = token
-            token, version = self._read_page(await around.client.page(self.kind.path, params, accept), listed)
+            async with around.one_page:
+                token, version = await self._read_page(params, listed)
             if not token:
                 break
         self._adopt_list(listed, version)
         self._heard()
 
-    def _read_page(self, page: Raw, listed: dict[Key, tuple[int | None, T | None]]) -> tuple[str, str]:
-        """Project a page and let go of it: many kinds of many clusters wait for their next page at the same time, and
-        a page as decoded takes ten times what is kept of it. Returns its continue token and its version."""
-        for raw in children(page, "items"):
+    async def _read_page(
+        self, params: Mapping[str, str], listed: dict[Key, tuple[int | None, T | None]]
+    ) -> tuple[str, str]:
+        """Fetch a page and project it, some objects at a time. Returns its continue token and its version."""
+        client, size = self._around.client, self._around.settings.slice_objects
+        page = await client.listed(self.kind.path, params, METADATA_LIST if self.kind.metadata_only else JSON)
+        for at, raw in enumerate(page.items()):
+            if at % size == 0:
+                await client.turns.take()
             meta = child(raw, "metadata")
             listed[_key(meta)] = (version_number(text(meta, "resourceVersion")), self._decoded(raw))
-        meta = child(page, "metadata")
-        return text(meta, "continue"), text(meta, "resourceVersion")
+        return text(page.metadata, "continue"), text(page.metadata, "resourceVersion")
 
     def _adopt_list(self, listed: dict[Key, tuple[int | None, T | None]], version: str) -> None:
         """A list older than what was seen is not believed twice; the third time the server's store was put back."""
@@ -385,7 +393,7 @@ class Informer(Generic[T]):
 
 
 def _key(meta: Raw) -> Key:
-    return (text(meta, "namespace"), text(meta, "name"))
+    return (shared(meta, "namespace"), text(meta, "name"))
 
 
 async def guarded(work: Coroutine[Any, Any, None], guard: Coroutine[Any, Any, None]) -> None:

@@ -56,6 +56,7 @@ class KubernetesWorker:
             lambda: self._copies.cache.revision,
             lambda: self._pods.cache.revision,
         )
+        self._nothing = WorkerView(name, synced=False, observed_at=None)
         self._built: WorkerView | None = None
         self._built_at = -1
 
@@ -67,13 +68,16 @@ class KubernetesWorker:
         await self._feed.run(wake)
 
     def view(self) -> WorkerView:
-        """Content is rebuilt only when some of it changed; age, sync and error are those of this instant."""
-        revision = self._feed.revision()
-        if self._built is None or revision != self._built_at:
+        """Content is rebuilt only when some of it changed; age, sync and error are those of this instant.
+
+        Before everything has been listed once there is none: half of a cluster says nothing, and is not worth building.
+        """
+        revision, synced = self._feed.revision(), self._feed.synced()
+        if (self._built is not None or synced) and revision != self._built_at:
             self._built, self._built_at = self._content(), revision
         return replace(
-            self._built,
-            synced=self._feed.synced(),
+            self._built or self._nothing,
+            synced=synced,
             observed_at=self._feed.observed_at(),
             generation=revision,
             error=self._feed.error(),

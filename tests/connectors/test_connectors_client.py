@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from connectors.kubernetes.client import MERGE_PATCH, ApiClient, Call, Deadlines, decoded, watch_timeout
+from connectors.kubernetes.body import decoded
+from connectors.kubernetes.client import MERGE_PATCH, ApiClient, Call, Deadlines, watch_timeout
 from connectors.kubernetes.credentials import FileSource
 from connectors.kubernetes.faults import Expired, NotFound, Unauthorized
 from connectors.kubernetes.fields import child, text

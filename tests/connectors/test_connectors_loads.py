@@ -57,6 +57,18 @@ def test_adjusted_sums_are_those_of_a_fresh_count(changes: list[tuple[str, objec
     assert loads.copies(copies) == counted  # type: ignore[arg-type]
 
 
+def test_pods_that_came_and_went_between_two_looks_cost_nothing() -> None:
+    nodes: Cache[NodeView] = Cache()
+    pods: Cache[PodUse] = Cache()
+    loads = Loads(nodes, pods)
+    nodes.put(("", "n1"), 1, decode_nodes.node(node("n1")))
+    before = loads.nodes()
+    for version in range(1, 10, 2):
+        pods.put(("", "a"), version, PodUse("n1", Resources.of({"cpu": 1}), ()))
+        pods.remove(("", "a"), version + 1)
+    assert loads.nodes()[0] is before[0]
+
+
 def test_a_node_that_did_not_change_stays_the_same_object() -> None:
     nodes: Cache[NodeView] = Cache()
     pods: Cache[PodUse] = Cache()

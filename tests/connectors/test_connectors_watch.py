@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from connectors.kubernetes import feed_settings
+from connectors.kubernetes.body import Page
 from connectors.kubernetes.cache import Cache
 from connectors.kubernetes.client import ApiClient
 from connectors.kubernetes.fields import Raw, child, text
@@ -126,21 +127,17 @@ async def test_it_lists_by_pages_then_follows_every_change(api: ApiServer) -> No
 
 async def test_a_page_is_gone_before_the_next_is_waited_for(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of informers list at once: a page that each holds while it waits would be the daemon's memory."""
-
-    class Page(dict[str, object]):
-        """A dict that can be watched going."""
-
     pages: list[weakref.ref[Page]] = []
     held: list[int] = []
-    fetch = ApiClient.page
+    fetch = ApiClient.listed
 
-    async def page(self: ApiClient, path: str, params: Mapping[str, str], accept: str) -> Raw:
+    async def listed(self: ApiClient, path: str, params: Mapping[str, str], accept: str) -> Page:
         held.append(sum(ref() is not None for ref in pages))
-        found = Page(await fetch(self, path, params, accept))
+        found = await fetch(self, path, params, accept)
         pages.append(weakref.ref(found))
         return found
 
-    monkeypatch.setattr(ApiClient, "page", page)
+    monkeypatch.setattr(ApiClient, "listed", listed)
     for number in range(5):
         api.put(PATH, thing(f"w{number}"))
     async with bed(api, WatchSettings(page_objects=2)) as b:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from structlog.testing import capture_logs
 
 from connectors.kubernetes import KubernetesHub, KubernetesWorker, connect_hub, connect_worker
 from dispatcher.core.ids import ClusterName, QueueName
 from dispatcher.core.policy import Credentials
 from dispatcher.core.snapshot import Link, link_of
-from tests.connectors.apiserver import KUEUE, ApiServer, named
+from tests.connectors.apiserver import KUEUE, ApiServer, always, named
 from tests.connectors.objects import cluster_queue, node, pod, workload
 from tests.connectors.support import FakeClock, eventually, in_time, write
 
@@ -84,6 +85,56 @@ async def test_before_anything_was_read_it_is_blind() -> None:
     assert link_of(view, 60, clock.now()) is Link.BLIND
     assert (view.observed_at, view.nodes, view.copies) == (None, (), {})
     assert worker.name == "w1"
+
+
+async def test_half_of_a_cluster_is_not_shown(tmp_path: Path) -> None:
+    """Until everything has been listed once, a view says nothing: nobody may act on it, and building it costs."""
+    refused = always(403)
+    async with ApiServer("w1") as api:
+        api.serve(*ALL)
+        api.put(NODES, node("n1"))
+        api.faults["LIST", PODS] = refused
+        clock = FakeClock()
+        hub = connect_hub(write(tmp_path / "hub", api.kubeconfig()), clock)
+        credentials = Credentials(file=str(write(tmp_path / "w1", api.kubeconfig())))
+        worker = connect_worker(ClusterName("w1"), credentials, hub, clock)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(worker.run(lambda: None))
+            await eventually(lambda: api.watching(NODES) and "403" in (worker.view().error or ""))
+            view = worker.view()
+            assert (view.synced, view.nodes) == (False, ())
+            del api.faults["LIST", PODS]
+            await clock.advance(30)
+            await eventually(lambda: worker.view().synced)
+            assert [found.name for found in worker.view().nodes] == ["n1"]
+            task.cancel()
+
+
+async def test_one_page_of_a_cluster_is_fetched_at_a_time(tmp_path: Path) -> None:
+    """Nine kinds start at once; nine pages in memory, times the clusters, would be most of what the daemon takes."""
+    open_now, most = 0, 0
+
+    async def counted(_: web.Request) -> None:
+        nonlocal open_now, most
+        open_now += 1
+        most = max(most, open_now)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        open_now -= 1
+
+    async with ApiServer("w1") as api:
+        api.serve(*ALL)
+        api.faults.update({("LIST", path): counted for path in ALL})
+        clock = FakeClock()
+        hub = connect_hub(write(tmp_path / "hub", api.kubeconfig()), clock)
+        credentials = Credentials(file=str(write(tmp_path / "w1", api.kubeconfig())))
+        worker = connect_worker(ClusterName("w1"), credentials, hub, clock)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(worker.run(lambda: None))
+            await eventually(lambda: worker.view().synced)
+            task.cancel()
+    # The heartbeat is a list too, and waits for nobody.
+    assert most <= 2
 
 
 async def test_a_view_in_full(bed: Bed) -> None:

@@ -1,0 +1,79 @@
+"""A list read an object at a time says what the whole of it says; and long work lets the event loop come round."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.kubernetes.body import Page
+from connectors.kubernetes.turns import Turns
+from dispatcher.core.errors import Transient
+
+ITEMS = st.lists(st.dictionaries(st.text(max_size=4), st.recursive(st.text() | st.integers(), st.lists), max_size=3))
+LAYOUTS = st.fixed_dictionaries(
+    {"items": ITEMS | st.none() | st.just({}), "metadata": st.dictionaries(st.text(max_size=9), st.text(), max_size=3)},
+    optional={"kind": st.text(), "odd": ITEMS, "apiVersion": st.just("v1")},
+)
+
+
+@given(
+    LAYOUTS.flatmap(lambda whole: st.permutations(sorted(whole.items()))), st.sampled_from([None, 0, 2]), st.booleans()
+)
+def test_a_page_says_what_the_whole_answer_says(
+    members: list[tuple[str, object]], indent: int | None, ascii_only: bool
+) -> None:
+    whole = dict(members)
+    page = Page(json.dumps(whole, indent=indent, ensure_ascii=ascii_only).encode(errors="surrogatepass"), "there")
+    assert list(page.items()) == (whole["items"] if isinstance(whole["items"], list) else [])
+    assert page.metadata == whole["metadata"]
+
+
+def test_what_is_no_object_in_a_list_is_left_out() -> None:
+    page = Page(b' {"items": [1, {"a": 1}, null, [], {"b": 2}] , "metadata": 7 } \n', "there")
+    assert (list(page.items()), page.metadata) == ([{"a": 1}, {"b": 2}], {})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(
+            b"",
+            b"[]",
+            b"{",
+            b'{"items": [',
+            b'{"items": [{}',
+            b'{"items": [{}]',
+            b'{"items": [{},]}',
+            b'{"items" [{}]}',
+        ),
+        *(b'{"items": [{}]} and more', b'{"items": [{} {}]}', b'{"metadata": }', b'{"metadata": {}, }', b"\xff{}"),
+    ],
+)
+def test_half_an_answer_is_none(body: bytes) -> None:
+    with pytest.raises(Transient, match="there: the answer is not a JSON object"):
+        list(Page(body, "there").items())
+
+
+async def test_between_two_turns_everything_else_comes_round() -> None:
+    turns, seen = Turns(), list[str]()
+
+    async def works(name: str) -> None:
+        await turns.take()
+        seen.append(name)
+
+    async def others() -> None:
+        for _ in range(12):
+            seen.append("-")
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        for name in "abc":
+            group.create_task(works(name))
+        group.create_task(others())
+    told = "".join(seen).strip("-")
+    assert [letter for letter in told if letter != "-"] == ["a", "b", "c"]
+    assert not any(pair in told for pair in ("ab", "bc"))
