@@ -76,7 +76,7 @@ def test_links_of_clusters_are_words_of_the_code() -> None:
 
 
 def test_results_of_nominations_are_words_of_the_loop_that_counts_them() -> None:
-    source = (ROOT / "dispatcher" / "loops" / "dispatch.py").read_text()
+    source = (ROOT / "dispatcher" / "loops" / "writing.py").read_text()
     found = re.findall(r'result=~?"([^"]*)"', " ".join(rule["expr"] for rule in RULES))
     words = {word for text in found for word in text.split("|")}
     assert words >= {"refused", "store", "unknown", "written"}
