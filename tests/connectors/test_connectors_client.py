@@ -16,7 +16,7 @@ from aiohttp import web
 from connectors.kubernetes.body import decoded
 from connectors.kubernetes.client import MERGE_PATCH, ApiClient, Call, Deadlines, watch_timeout
 from connectors.kubernetes.credentials import FileSource
-from connectors.kubernetes.faults import Expired, NotFound, Unauthorized
+from connectors.kubernetes.faults import Expired, NotFound, Unauthorized, UnsupportedPatch
 from connectors.kubernetes.fields import child, text
 from connectors.kubernetes.kubeconfig import Access, BadKubeconfig, parse
 from dispatcher.core.errors import Conflict, EntrepotError, Refused, Transient
@@ -76,7 +76,7 @@ def access(api: ApiServer, token: str = "t0") -> Access:
         (405, Refused, 1),
         (409, Conflict, 1),
         (410, Expired, 1),
-        (415, Refused, 1),
+        (415, UnsupportedPatch, 1),
         (422, Conflict, 1),
         (429, Transient, 3),
         (500, Transient, 3),
