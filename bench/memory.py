@@ -46,6 +46,7 @@ def run(say: Callable[[str], None], fleet: Size = FLEET) -> Sequence[Row]:
         Row("fleet read and synced", ours["read_s"], "s"),
         Row("event loop away while reading, longest", ours["reading"]["longest_ms"], "ms"),
         Row("event loop away while reading, p99", ours["reading"]["p99_ms"], "ms"),
+        Row("event loop away while deciding for the first time, longest", ours["decided"]["longest_ms"], "ms"),
     )
 
 

@@ -29,7 +29,7 @@ from dispatcher.loops import dispatch, notify
 from dispatcher.loops.dispatch import DispatchLoop
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.metrics import Metrics
-from dispatcher.runtime import Health, SystemClock, Waker
+from dispatcher.runtime import Health, SystemClock, Waker, calm_collector
 from dispatcher.state import BlueprintStatus, FleetState
 from dispatcher.store import open_store
 from tests import core_builders as builders
@@ -75,24 +75,25 @@ async def until(done: Callable[[], bool], within_s: float = 900.0) -> float:
     while not done():
         if time.monotonic() - started > within_s:
             raise SystemExit("the fleet was not read in time")
-        await asyncio.sleep(2.0)  # looking costs: a view is built anew for each look that finds it changed
+        await asyncio.sleep(1.0)
     return time.monotonic() - started
 
 
 async def entrepot(size: Size, folder: Path) -> dict[str, Any]:
+    calm_collector()
     clock, beat, figures = SystemClock(), Heartbeat(), dict[str, Any]()
     started = memory_mib()["steady"]
     hub = connect_hub(folder / "hub.kubeconfig", clock)
     workers: dict[ClusterName, WorkerPort] = {}
     for name in map(ClusterName, size.names):
         workers[name] = connect_worker(name, Credentials(file=str(folder / f"{name}.kubeconfig")), hub, clock)
+    loop, state = await _dispatch(size, folder, hub, workers)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(beat.run()), group.create_task(hub.run(_ignore))]
         tasks += [group.create_task(worker.run(_ignore)) for worker in workers.values()]
         figures["read_s"] = await until(lambda: hub.view().synced and all(w.view().synced for w in workers.values()))
         figures["reading"] = {**memory_mib(), **beat.take()}
         _say(figures)
-        loop, state = await _dispatch(size, folder, hub, workers)
         decided = time.monotonic()
         await loop.turn()
         figures["decide_s"] = time.monotonic() - decided
