@@ -73,6 +73,7 @@ async def test_five_hundred_at_once_are_never_nominated_beyond_fit_and_look_ahea
     assert laws.changed_in_flight(history.changes) == []
 
 
+@pytest.mark.slow
 async def test_the_next_one_stands_ready_when_a_gpu_becomes_free(bench: Bench) -> None:
     """What look-ahead is for: with it more jobs have ended after the same time."""
     policy, _ = example()

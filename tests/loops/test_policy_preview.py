@@ -174,6 +174,7 @@ def as_data(capsys: pytest.CaptureFixture[str], arguments: Sequence[str], code: 
     return found
 
 
+@pytest.mark.slow
 async def test_diff_tells_what_becomes_illegal_by_name_and_gates_on_it(
     bench: Bench, book: Workbook, eea_is_germany: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,7 @@ def test_every_code_of_lint_is_documented() -> None:
     assert [code.value for code in (*Code, *Flaw) if f"`{code.value}`" not in page] == []
 
 
+@pytest.mark.slow
 def test_a_country_rule_from_its_test_to_an_exception(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, 0)
     assert policy("test", folder) == 2, "the rule that the test names is not there yet"

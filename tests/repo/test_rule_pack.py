@@ -59,6 +59,7 @@ def test_the_tests_see_every_clause_let_through_refuse_and_not_know(world: World
     assert cover(world.law, suite.cases).missing == ()
 
 
+@pytest.mark.slow
 def test_dropping_any_clause_or_anything_else_turns_a_test_red(world: World, suite: Suite) -> None:
     found = survey(world.bundle, suite.cases)
     assert [(m.change.value, m.rule.id, m.what) for m in found.survivors] == []

@@ -19,6 +19,7 @@ print(" ".join(name for name in sys.argv[1:] if name in sys.modules))
 NOT_NEEDED = ("alembic", "psycopg", "httpx", "dispatcher.cli.ask", "dispatcher.cli.policy")
 
 
+@pytest.mark.slow
 def test_serve_imports_no_command_but_itself_and_no_library_of_others() -> None:
     command = [sys.executable, "-c", PROGRAM, *NOT_NEEDED]
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout

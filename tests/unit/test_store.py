@@ -96,6 +96,7 @@ async def test_a_hold_of_another_decision_is_refused_and_nothing_is_recorded(sto
     assert await store.recent() == ()
 
 
+@pytest.mark.slow
 async def test_the_newest_decision_of_many_workloads_is_read_in_few_queries(store: SqlStore) -> None:
     live = [WorkloadUid(f"uid-{n}") for n in range(250)]
     for number, uid in enumerate(live[:240]):

@@ -51,6 +51,7 @@ def test_the_revision_that_starts_expect_is_the_newest_one() -> None:
     assert ScriptDirectory(str(Path(migrations.__file__).parent)).get_current_head() == HEAD
 
 
+@pytest.mark.slow
 def test_a_start_on_a_current_file_loads_neither_alembic_nor_a_driver_that_it_does_not_use(tmp_path: Path) -> None:
     async def twice() -> None:
         for _ in range(2):
