@@ -379,8 +379,8 @@ async def _chunks(response: aiohttp.ClientResponse, where: str) -> AsyncIterator
 
 def _new_session(context: ssl.SSLContext) -> aiohttp.ClientSession:
     # Every connection keeps a buffer of this size, 256 KiB by default, and OpenSSL another that once held as much: an
-    # idle watch took 310 KiB, now 90, and there are nine of them a cluster. A TLS record has 16 KiB at most. No argument
-    # of asyncio or aiohttp leads here.
+    # idle watch took 310 KiB, now 90, and there are nine of them a cluster. A TLS record has 16 KiB at most. No
+    # argument of asyncio or aiohttp leads here.
     SSLProtocol.max_size = _READ_BYTES
     connector = aiohttp.TCPConnector(ssl=context, limit=0, socket_factory=_socket)
     # trust_env stays off: neither a proxy nor a netrc password of the machine may join in unasked.
