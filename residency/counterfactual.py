@@ -8,7 +8,7 @@ from datetime import datetime
 from residency.clauses import Clause
 from residency.facts import Question
 from residency.judge import Flips, Law, judge
-from residency.plans import Plan, Ruling, judge_plan
+from residency.plans import Plan, Ruling, judge_plan, one_by_one
 from residency.verdict import Verdict
 from residency.vocabulary import Effect, Flow
 
@@ -38,7 +38,7 @@ def would_allow(law: Law, plan: Plan, now: datetime) -> tuple[WouldAllow, ...]:
         def turned(question: Question, label: str, flips: Flips = flips) -> Verdict:
             return judge(law, question, label, flips)
 
-        after = judge_plan(law, plan, now, turned)
+        after = judge_plan(law, plan, now, one_by_one(turned))
         freed = _freed(before, after)
         if freed:
             found.append(WouldAllow(rule, effect, clause, seen, freed, after.allowed))

@@ -154,6 +154,11 @@ class Fact:
     about: str
     read: Callable[[Question], Seen]
 
+    @property
+    def part(self) -> str:
+        """The one field of a question, besides its instant, that the fact is found from."""
+        return _PARTS.get(self.name) or _PARTS[self.name.partition(".")[0]]
+
 
 # --- how facts are found -----------------------------------------------------------------------------------------
 
@@ -294,6 +299,18 @@ _TENANT_FACTS: tuple[tuple[str, Shape, str, str], ...] = (
     ("tenant.parent_country", Shape.COUNTRY, "Where the end user's ultimate parent sits.", "parent_country"),
     ("login.countries", Shape.COUNTRIES, "From where the end user's people log in.", "login_countries"),
     ("login.nationalities", Shape.COUNTRIES, "Nationalities of those people.", "login_nationalities"),
+)
+
+_PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("destination", "provider", "support", "kms"), "destination"),
+        "source": "source",
+        **dict.fromkeys(("tenant", "login"), "tenant"),
+        "data.home": "home",
+        "data.persons": "persons",
+        "gpu.products": "products",
+        "time.now": "now",
+    }
 )
 
 FACTS: Mapping[str, Fact] = MappingProxyType({fact.name: fact for fact in _facts()})

@@ -38,10 +38,11 @@ STAYS_HOME = "unlabelled-stays-home"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A rule with its clauses as functions."""
+    """A rule with its clauses as functions. `reads`: the parts of a question that these look at (`Fact.part`)."""
 
     rule: Rule
     groups: tuple[tuple[Quantifier, tuple[Test, ...]], ...]
+    reads: frozenset[str]
 
     def ask(self, question: Question, flips: Flips) -> Outcome:
         outcome = evaluate_groups(self.groups, question)
@@ -86,7 +87,7 @@ def law_of(bundle: Bundle) -> Law:
     """Compile a bundle. What is unsound in it denies; `soundness.faults` says what is."""
     known = {one.id: one for one in bundle.sets}
     sets = {name: membership(known, name) for name in sorted(known)}
-    compiled = [Compiled(rule, _compile(rule.when, sets)) for rule in bundle.rules]
+    compiled = [Compiled(rule, _compile(rule.when, sets), _reads(rule.when)) for rule in bundle.rules]
     if not any(UNLABELLED in rule.labels and rule.effect is Effect.PERMIT for rule in bundle.rules):
         compiled.append(_at_home())
     return Law(bundle, sets, tuple(sorted(compiled, key=lambda one: one.rule.id)))
@@ -94,6 +95,11 @@ def law_of(bundle: Bundle) -> Law:
 
 def _compile(groups: tuple[Group, ...], sets: Sets) -> tuple[tuple[Quantifier, tuple[Test, ...]], ...]:
     return tuple((group.quantifier, tuple(compile_clause(one, sets) for one in group.clauses)) for group in groups)
+
+
+def _reads(groups: tuple[Group, ...]) -> frozenset[str]:
+    asked = (FACTS.get(clause.fact) for group in groups for clause in group.clauses)
+    return frozenset(fact.part for fact in asked if fact is not None)
 
 
 def _at_home() -> Compiled:
@@ -112,7 +118,7 @@ def _at_home() -> Compiled:
         held = set(seen.values) <= set(question.home)
         return Finding(stays, Truth.TRUE if held else Truth.FALSE, seen.values, None, seen.changes)
 
-    return Compiled(rule, ((Quantifier.ALL, (test,)),))
+    return Compiled(rule, ((Quantifier.ALL, (test,)),), frozenset((country.part, "home")))
 
 
 # --- one question ------------------------------------------------------------------------------------------------

@@ -1,23 +1,64 @@
 """Remembering verdicts: the same question about the same label has the same answer until it says that it may change.
 
 A memo belongs to one compiled bundle, so the bundle's digest is part of every key by construction. The rest of the key
-is all that a verdict may depend on: label, flow, the facts of both places, the tenant, what the data is, which
-exceptions cover the question. Time is kept as the span in which the remembered answer holds.
+is all that a verdict may depend on: the label, the rules that speak of it on the flow, which exceptions of theirs cover
+the question, and those parts of the question that these rules read (`Reading`). Where none of them asks for the source,
+say, one verdict serves every source and only says where it came from. Time is kept as the span in which the remembered
+answer holds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from residency.exceptions import Waiver
 from residency.facts import Place, Question, Tenant
 from residency.judge import Law, judge
+from residency.plans import Hop, Plan
 from residency.verdict import Verdict
+from residency.vocabulary import Flow
 
 MOST = 200_000
 """Entries, after which a memo begins anew: far more than labels x flows x places of a fleet."""
 
-_Key = tuple[object, ...]
+_Key = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the verdicts on a label on a flow may depend on, besides where it goes and when. `rules` are those that
+    speak of it; `waivers` the exceptions that name one of them."""
+
+    rules: tuple[str, ...]
+    waivers: tuple[Waiver, ...]
+    flow: Flow | None
+    """None: the flow decides nothing but which rules speak."""
+    source: bool
+    tenant: bool
+    cargo: bool
+    """How many people are in it and where it lies."""
+    products: bool
+
+
+def reading_of(law: Law, label: str, flow: Flow) -> Reading:
+    """Obligations are checked by the flow, and at either end of it."""
+    compiled = law.rules_for(label, flow)
+    rules = tuple(one.rule.id for one in compiled)
+    named = (one for one in law.bundle.exceptions if one.scope.parts >= 2)
+    waivers = tuple(one for one in named if not set(rules).isdisjoint(one.rules))
+    bound = any(one.rule.obligations for one in compiled) or any(one.obligations for one in waivers)
+    reads = frozenset(part for one in compiled for part in one.reads)
+    return Reading(
+        rules=rules,
+        waivers=waivers,
+        flow=flow if bound else None,
+        source=bound or "source" in reads,
+        tenant="tenant" in reads,
+        cargo=not reads.isdisjoint(("home", "persons")),
+        products="products" in reads,
+    )
 
 
 @dataclass(slots=True)
@@ -28,8 +69,29 @@ class Memo:
     _known: dict[_Key, tuple[datetime, Verdict]] = field(default_factory=dict)
     _tokens: dict[Place | Tenant, int] = field(default_factory=dict)
     _objects: dict[int, tuple[Place | Tenant, int]] = field(default_factory=dict)
+    _readings: dict[tuple[str, Flow], tuple[int, Reading]] = field(default_factory=dict)
+    _numbers: dict[Reading, int] = field(default_factory=dict)
 
     def judge(self, question: Question, label: str) -> Verdict:
+        verdict = self._judge(question, label)
+        source = question.source.name if question.source is not None else ""
+        if verdict.flow is question.flow and verdict.source == source:
+            return verdict
+        return verdict.on("", (), question.flow, source)
+
+    def hear(self, plan: Plan, hop: Hop, now: datetime) -> Sequence[Verdict]:
+        """A verdict on each label of a hop, as `plans.one_by_one` has them judged. Who brings a label matters to
+        exceptions alone."""
+        common, exceptions = plan.question(hop, now), self.law.bundle.exceptions
+        source = hop.source.name if hop.source is not None else ""
+        found = []
+        for one in hop.cargo.labels.inherited:
+            question = plan.question(hop, now, one) if exceptions and one.brought_by else common
+            found.append(self._judge(question, one.label).on(hop.cargo.name, one.chain, hop.flow, source))
+        return found
+
+    def _judge(self, question: Question, label: str) -> Verdict:
+        """A verdict that holds for the question, though it may name another flow and another source."""
         if len(self._known) + len(self._objects) > MOST:
             self._known, self._tokens, self._objects = {}, {}, {}
         key = self._key(question, label)
@@ -43,21 +105,27 @@ class Memo:
         return verdict
 
     def _key(self, question: Question, label: str) -> _Key:
+        number, reading = self._reading(label, question.flow)
         source, tenant = question.source, question.tenant
-        covering = (
-            tuple(waiver.id for waiver in self.law.exceptions_for(question)) if self.law.bundle.exceptions else ()
-        )
         return (
             label,
-            question.flow,
+            number,
             self._token(question.destination),
-            None if source is None else self._token(source),
-            None if tenant is None else self._token(tenant),
-            question.home,
-            question.products,
-            question.persons,
-            covering,
+            self._token(source) if reading.source and source is not None else None,
+            self._token(tenant) if reading.tenant and tenant is not None else None,
+            (question.home, question.persons) if reading.cargo else None,
+            question.products if reading.products else None,
+            tuple(one.id for one in reading.waivers if one.scope.covers(question)) if reading.waivers else (),
         )
+
+    def _reading(self, label: str, flow: Flow) -> tuple[int, Reading]:
+        """With its number: hashing it for each question would cost more than judging."""
+        known = self._readings.get((label, flow))
+        if known is None:
+            reading = reading_of(self.law, label, flow)
+            known = (self._numbers.setdefault(reading, len(self._numbers)), reading)
+            self._readings[(label, flow)] = known
+        return known
 
     def _token(self, thing: Place | Tenant) -> int:
         """A number for a value, found by identity first: hashing all facts of a place for each question would cost more

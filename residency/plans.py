@@ -7,7 +7,7 @@ place kills the plan even when both ends are fine (residency.md section 4.8). Le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -20,7 +20,7 @@ from residency.verdict import Because, Code, Verdict, Would, digest
 from residency.vocabulary import Answer, Flow
 
 Ask = Callable[[Question, str], Verdict]
-"""`judge` with its law, or a memo of it."""
+"""`judge` with its law: one question about one label."""
 
 MOST_TURNS = 64
 """How many changes ahead a long run is followed; beyond, its grant counts as ending there."""
@@ -75,6 +75,10 @@ class Plan:
         )
 
 
+Hear = Callable[[Plan, Hop, datetime], Sequence[Verdict]]
+"""A verdict on each label of a hop, in their order: `one_by_one`, or a memo of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ruling:
     """All verdicts of a plan, in order of flow, artefact, places and label. `turns_at`: when a grant that holds now
@@ -102,25 +106,33 @@ class Ruling:
         return digest(self)
 
 
-def judge_plan(law: Law, plan: Plan, now: datetime, ask: Ask | None = None) -> Ruling:
-    """Judge every hop for every label, and what holds between them. `ask` may be a memo; it changes no answer."""
-    asked: Ask = ask if ask is not None else lambda question, label: judge(law, question, label)
-    ruling = _judge_all(plan, now, asked)
+def one_by_one(ask: Ask) -> Hear:
+    """Each label of a hop asked about for itself."""
+
+    def hear(plan: Plan, hop: Hop, now: datetime) -> Sequence[Verdict]:
+        return [
+            ask(plan.question(hop, now, one), one.label).on(hop.cargo.name, one.chain)
+            for one in hop.cargo.labels.inherited
+        ]
+
+    return hear
+
+
+def judge_plan(law: Law, plan: Plan, now: datetime, hear: Hear | None = None) -> Ruling:
+    """Judge every hop for every label, and what holds between them. `hear` may be a memo; it changes no answer."""
+    heard = hear if hear is not None else one_by_one(lambda question, label: judge(law, question, label))
+    ruling = _judge_all(plan, now, heard)
     if ruling.allowed and plan.expected_end is not None:
-        ruling = _followed(law, plan, now, asked, ruling)
+        ruling = _followed(law, plan, now, heard, ruling)
     ends = capped(law, ruling.valid_until, now)
     return ruling if ends == ruling.valid_until else replace(ruling, valid_until=ends)
 
 
-def _judge_all(plan: Plan, now: datetime, ask: Ask) -> Ruling:
+def _judge_all(plan: Plan, now: datetime, hear: Hear) -> Ruling:
     verdicts: list[Verdict] = []
     ends: list[datetime | None] = []
     for hop in plan.hops:
-        found = [
-            ask(plan.question(hop, now, one), one.label).on(hop.cargo.name, one.chain)
-            for one in hop.cargo.labels.inherited
-        ]
-        verdicts += _united(found)
+        verdicts += _united(hear(plan, hop, now))
         ends.append(hop.cargo.labels.changes)
     verdicts = sorted(_without_egress(plan, verdicts, now), key=_place_in_order)
     answers = {verdict.answer for verdict in verdicts}
@@ -134,9 +146,9 @@ def _judge_all(plan: Plan, now: datetime, ask: Ask) -> Ruling:
     )
 
 
-def _united(verdicts: list[Verdict]) -> list[Verdict]:
+def _united(verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
     """The labels of one copy bind together: what they oblige to must go together too."""
-    if sum(1 for verdict in verdicts if verdict.obligations) < 2:
+    if len(verdicts) < 2 or sum(1 for verdict in verdicts if verdict.obligations) < 2:
         return verdicts
     union = unite(one for verdict in verdicts for one in verdict.obligations)
     if not union.conflicts:
@@ -177,7 +189,7 @@ def _place_in_order(verdict: Verdict) -> tuple[str, str, str, str, str]:
     return (verdict.flow, verdict.artefact, verdict.source, verdict.destination, verdict.label)
 
 
-def _followed(law: Law, plan: Plan, now: datetime, ask: Ask, ruling: Ruling) -> Ruling:
+def _followed(law: Law, plan: Plan, now: datetime, hear: Hear, ruling: Ruling) -> Ruling:
     """Whether the grant lasts as long as the run is expected to. Changes that leave it standing are passed over."""
     assert plan.expected_end is not None
     relabelled = earliest(*(hop.cargo.labels.changes for hop in plan.hops))
@@ -187,7 +199,7 @@ def _followed(law: Law, plan: Plan, now: datetime, ask: Ask, ruling: Ruling) -> 
             return ruling
         if relabelled is not None and turn >= relabelled:
             break
-        later = _judge_all(plan, turn, ask)
+        later = _judge_all(plan, turn, hear)
         if not later.allowed:
             break
         turn = later.valid_until
@@ -204,14 +216,14 @@ def _followed(law: Law, plan: Plan, now: datetime, ask: Ask, ruling: Ruling) -> 
     return replace(ruling, answer=Answer.DENY, verdicts=denied, obligations=())
 
 
-def first_legal(law: Law, plans: Iterable[Plan], now: datetime, ask: Ask | None = None) -> tuple[int | None, Ruling]:
+def first_legal(law: Law, plans: Iterable[Plan], now: datetime, hear: Hear | None = None) -> tuple[int | None, Ruling]:
     """The first of some plans (cheapest first) that is legal, with its ruling; else None with the ruling on the first.
 
     Raises ValueError without any plan.
     """
     refused: Ruling | None = None
     for index, plan in enumerate(plans):
-        ruling = judge_plan(law, plan, now, ask)
+        ruling = judge_plan(law, plan, now, hear)
         if ruling.allowed:
             return index, ruling
         refused = refused or ruling

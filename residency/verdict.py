@@ -106,15 +106,16 @@ class Verdict:
     def allowed(self) -> bool:
         return self.answer is Answer.ALLOW
 
-    def on(self, artefact: str, chain: tuple[str, ...]) -> Verdict:
-        """The same verdict for an artefact by its name. Written out, since it is the commonest step of judging a plan
-        and `replace` costs more than a remembered verdict."""
+    def on(self, artefact: str, chain: tuple[str, ...], flow: Flow | None = None, source: str | None = None) -> Verdict:
+        """The same verdict for an artefact by its name; on another flow and from elsewhere where those decide nothing
+        (memo.py). Written out, since it is the commonest step of judging a plan and `replace` costs more than a
+        remembered verdict."""
         return Verdict(
             self.answer,
-            self.flow,
+            self.flow if flow is None else flow,
             artefact,
             self.label,
-            self.source,
+            self.source if source is None else source,
             self.destination,
             self.because,
             self.further,

@@ -354,7 +354,7 @@ def legality(
 
 
 def _ruled(office: Office, plan: Plan, now: datetime) -> Ruling:
-    return judge_plan(office.law, plan, now, office.memo.judge)
+    return judge_plan(office.law, plan, now, office.memo.hear)
 
 
 def _rejections(ruling: Ruling) -> tuple[Rejection, ...]:

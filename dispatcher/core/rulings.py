@@ -41,7 +41,7 @@ def ruling_on(
     office = office_of(policy)
     must_cover = policy.residency.settings.must_cover_expected_runtime
     plan = plan_of(request, cluster, policy, now, flavors, expected_end if must_cover else None)
-    return judge_plan(office.law, plan, now, office.memo.judge)
+    return judge_plan(office.law, plan, now, office.memo.hear)
 
 
 def standing_of(policy: Policy, now: datetime) -> Standing | None:

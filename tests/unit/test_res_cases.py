@@ -193,8 +193,8 @@ def test_res_09_an_exception_ends_at_the_instant_of_its_expiry() -> None:
     assert before.verdicts[0].exceptions == ("e",)
     assert not ruled(known, plan, expiry).allowed
     memo = Memo(known)
-    assert judge_plan(known, plan, expiry - timedelta(seconds=1), memo.judge).allowed
-    assert not judge_plan(known, plan, expiry, memo.judge).allowed, "a memo asks the same function"
+    assert judge_plan(known, plan, expiry - timedelta(seconds=1), memo.hear).allowed
+    assert not judge_plan(known, plan, expiry, memo.hear).allowed, "a memo asks the same function"
 
 
 def test_res_10_what_an_exception_covered_drains_to_where_it_is_legal() -> None:
@@ -542,7 +542,7 @@ def everything(seed: int = 0) -> str:
     known = law_of(bundle)
     memo = Memo(known)
     plan = job(*hops)
-    ruling = judge_plan(known, plan, NOW, memo.judge if seed % 2 else None)
+    ruling = judge_plan(known, plan, NOW, memo.hear if seed % 2 else None)
     return f"{bundle.digest} {ruling.digest}"
 
 
