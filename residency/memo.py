@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from residency.exceptions import Waiver
-from residency.facts import Place, Question, Tenant
+from residency.facts import Place, Question, Tenant, earliest
 from residency.judge import Law, judge
 from residency.plans import Hop, Plan
 from residency.verdict import Verdict
@@ -22,6 +22,9 @@ from residency.vocabulary import Flow
 
 MOST = 200_000
 """Entries, after which a memo begins anew: far more than labels x flows x places of a fleet."""
+
+MOST_HOPS = 32_768
+"""Hops whose verdicts are remembered by name as well; past it all are forgotten, and put together again."""
 
 _Key = tuple[Hashable, ...]
 
@@ -61,6 +64,18 @@ def reading_of(law: Law, label: str, flow: Flow) -> Reading:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """The verdicts on a hop within half-open [since, until). The hop and the tenant are kept, so that no other place,
+    cargo or tenant can have their ids."""
+
+    hop: Hop
+    tenant: Tenant | None
+    since: datetime
+    until: datetime | None
+    verdicts: tuple[Verdict, ...]
+
+
 @dataclass(slots=True)
 class Memo:
     """Answers `judge` faster and never otherwise; that it does is a law of the tests."""
@@ -71,6 +86,7 @@ class Memo:
     _objects: dict[int, tuple[Place | Tenant, int]] = field(default_factory=dict)
     _readings: dict[tuple[str, Flow], tuple[int, Reading]] = field(default_factory=dict)
     _numbers: dict[Reading, int] = field(default_factory=dict)
+    _hops: dict[_Key, _Heard] = field(default_factory=dict)
 
     def judge(self, question: Question, label: str) -> Verdict:
         verdict = self._judge(question, label)
@@ -80,15 +96,29 @@ class Memo:
         return verdict.on("", (), question.flow, source)
 
     def hear(self, plan: Plan, hop: Hop, now: datetime) -> Sequence[Verdict]:
-        """A verdict on each label of a hop, as `plans.one_by_one` has them judged. Who brings a label matters to
-        exceptions alone."""
+        """A verdict on each label of a hop, as `plans.one_by_one` has them judged. On whose behalf matters to
+        exceptions alone, apart from the tenant."""
+        scope = (plan.queue, plan.workload) if self.law.bundle.exceptions else None
+        things = (id(hop.cargo), id(hop.destination), id(hop.source), id(plan.tenant))
+        key = (hop.flow, things, plan.products, scope)
+        known = self._hops.get(key)
+        if known is None or now < known.since or (known.until is not None and now >= known.until):
+            verdicts = self._stamped(plan, hop, now)
+            until = earliest(*(verdict.valid_until for verdict in verdicts))
+            if len(self._hops) >= MOST_HOPS:
+                self._hops.clear()
+            known = self._hops[key] = _Heard(hop, plan.tenant, now, until, verdicts)
+        return known.verdicts
+
+    def _stamped(self, plan: Plan, hop: Hop, now: datetime) -> tuple[Verdict, ...]:
+        """The verdicts with the names of what is carried and where. Who brings a label matters to exceptions alone."""
         common, exceptions = plan.question(hop, now), self.law.bundle.exceptions
         source = hop.source.name if hop.source is not None else ""
         found = []
         for one in hop.cargo.labels.inherited:
             question = plan.question(hop, now, one) if exceptions and one.brought_by else common
             found.append(self._judge(question, one.label).on(hop.cargo.name, one.chain, hop.flow, source))
-        return found
+        return tuple(found)
 
     def _judge(self, question: Question, label: str) -> Verdict:
         """A verdict that holds for the question, though it may name another flow and another source."""

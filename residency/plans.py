@@ -130,11 +130,12 @@ def judge_plan(law: Law, plan: Plan, now: datetime, hear: Hear | None = None) ->
 
 def _judge_all(plan: Plan, now: datetime, hear: Hear) -> Ruling:
     verdicts: list[Verdict] = []
-    ends: list[datetime | None] = []
     for hop in plan.hops:
         verdicts += _united(hear(plan, hop, now))
-        ends.append(hop.cargo.labels.changes)
-    verdicts = sorted(_without_egress(plan, verdicts, now), key=_place_in_order)
+    ends = [hop.cargo.labels.changes for hop in plan.hops] + [verdict.valid_until for verdict in verdicts]
+    if any(verdict.obligations for verdict in verdicts):
+        verdicts = _without_egress(plan, verdicts, now)
+    verdicts.sort(key=_place_in_order)
     answers = {verdict.answer for verdict in verdicts}
     worst = next((a for a in (Answer.DENY, Answer.INDETERMINATE) if a in answers), Answer.ALLOW)
     return Ruling(
@@ -142,7 +143,7 @@ def _judge_all(plan: Plan, now: datetime, hear: Hear) -> Ruling:
         verdicts=tuple(verdicts),
         obligations=_duties(verdicts) if worst is Answer.ALLOW else (),
         would=tuple(dict.fromkeys(would for verdict in verdicts for would in verdict.would)),
-        valid_until=earliest(*ends, *(verdict.valid_until for verdict in verdicts)),
+        valid_until=earliest(*ends),
     )
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from dispatcher.core.decision import Detail, LegalDetail, Reason, Rejection, Resolver
-from dispatcher.core.ids import ClusterName, DataSetName, FlavorName, RegionName, StoreName
+from dispatcher.core.ids import ClusterName, DataLabel, DataSetName, FlavorName, RegionName, StoreName
 from dispatcher.core.policy import UNLABELLED, ClusterPolicy, Credentials, Policy
 from dispatcher.core.workload import Destination, Request, WorkloadClass
 from residency.derivation import Artefact, ArtefactKind, Inherited, Labels, labels_of
@@ -66,6 +66,7 @@ class Office:
     _cargo: dict[tuple[str, ...], tuple[datetime, Cargo]] = field(default_factory=dict)
     _made: dict[tuple[str | int, ...], tuple[tuple[Cargo, ...], Cargo]] = field(default_factory=dict)
     _places: dict[tuple[str, str, str], Place] = field(default_factory=dict)
+    _assumed: dict[tuple[str, ...], Cargo] = field(default_factory=dict)
     _answers: dict[Hashable, tuple[ClusterPolicy, Any]] = field(default_factory=dict)
 
     def once(
@@ -107,6 +108,13 @@ class Office:
             known = (tuple(inputs), _made(name, inputs))  # the inputs are kept, so that no other can have their ids
             self._made[key] = known
         return known[1]
+
+    def assumed(self, names: tuple[DataLabel, ...]) -> Cargo:
+        """What a job that names no data is taken to read. One object for all, so that the memo knows it again."""
+        labels = tuple(sorted({str(name) for name in names}))
+        if labels not in self._assumed:
+            self._assumed[labels] = Cargo(UNNAMED, Labels(tuple(Inherited(label, (UNNAMED,)) for label in labels)))
+        return self._assumed[labels]
 
     def beside(self, place: Place, name: str, kind: Kind, country: str | None, tenant: Tenant | None = None) -> Place:
         """Another place with the facts of a cluster and a country of its own: where its logs end, or where people sit.
@@ -201,9 +209,13 @@ def plan_of(
     """Every flow that placing the request on the cluster implies. `flavors` are those that its pods would take."""
     office, site = office_of(policy), cluster.site
     tenant = office.tenants.get(request.hub_queue)
-    asked = Plan((), request.hub_queue, request.key, tenant, _products(request, cluster, flavors), expected_end)
-    cargo = [office.cargo(str(use.data_set), now) for use in request.declared.data] or [_assumed(request, policy)]
-    hops = [hop for one in cargo for hop in _reading(office, asked, one, site, now)]
+    products = _products(request, cluster, flavors)
+    cargo = [office.cargo(str(use.data_set), now) for use in request.declared.data] or [_assumed(request, office)]
+
+    def asking(hops: Iterable[Hop], until: datetime | None = None) -> Plan:
+        return Plan(tuple(hops), request.hub_queue, request.key, tenant, products, until)
+
+    hops = [hop for one in cargo for hop in _reading(office, asking, one, site, now)]
     for flow, name, to in (
         (Flow.CHECKPOINT, CHECKPOINTS, request.declared.checkpoint),
         (Flow.OUTPUT, OUTPUTS, request.declared.outputs),
@@ -215,7 +227,7 @@ def plan_of(
         hops.append(Hop(Flow.LOGS, office.made(LOGS, cargo), sink, site))
     if _class_of(request, policy) is WorkloadClass.INTERACTIVE:
         hops += _logins(office, cargo, site, tenant)
-    return replace(asked, hops=tuple(hops))
+    return asking(hops, expected_end)
 
 
 def _class_of(request: Request, policy: Policy) -> WorkloadClass | None:
@@ -223,21 +235,22 @@ def _class_of(request: Request, policy: Policy) -> WorkloadClass | None:
     return request.declared.workload_class or (plan.default_class if plan is not None else None)
 
 
-def _assumed(request: Request, policy: Policy) -> Cargo:
+def _assumed(request: Request, office: Office) -> Cargo:
     """A job that names no data is not without data: it is what its queue's work usually is, else unlabelled
     (residency.md section 4.3)."""
-    plan = policy.queues.get(request.hub_queue)
-    names = plan.default_labels if plan is not None and plan.default_labels else (UNLABELLED,)
-    return Cargo(UNNAMED, Labels(tuple(Inherited(str(label), (UNNAMED,)) for label in sorted(set(names)))))
+    plan = office.policy.queues.get(request.hub_queue)
+    return office.assumed(plan.default_labels if plan is not None and plan.default_labels else (UNLABELLED,))
 
 
-def _reading(office: Office, asked: Plan, cargo: Cargo, site: Place, now: datetime) -> list[Hop]:
+def _reading(
+    office: Office, asking: Callable[[Iterable[Hop]], Plan], cargo: Cargo, site: Place, now: datetime
+) -> list[Hop]:
     """Processing here what lies somewhere, from the first replica from which that is legal; else from the first."""
     ways = [_way(cargo, site, source) for source in sources(office.policy, cargo.name, site)]
     if len(ways) == 1:
         return ways[0]
     for hops in ways:
-        if _ruled(office, replace(asked, hops=tuple(hops), expected_end=None), now).allowed:
+        if _ruled(office, asking(hops), now).allowed:
             return hops
     return ways[0]
 
