@@ -9,7 +9,7 @@ ONLY ?=
 STATE ?= .fleet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest test-fast bench lint types fleet-up fleet-down fleet-status schema lock clean
+.PHONY: help setup demo test test-oldest test-long test-fast bench lint types fleet-up fleet-down fleet-status schema lock clean
 
 help:            ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test: $(READY)   ## every test, the real fleet included
 
 test-oldest: $(READY) ## the contract suite on the oldest pair, Kueue 0.17.0 on Kubernetes 1.35.4; compiles them the first time
 	ENTREPOT_FLEET=oldest $(BIN)/python -m pytest tests/contract -m local
+
+test-long: $(READY) ## fifty kills, and five hundred jobs to their end, on the real fleet: about half an hour
+	ENTREPOT_LONG=1 $(BIN)/python -m pytest tests/local/test_kills_for_real.py tests/local/test_crowd_for_real.py -s
 
 test-fast: $(READY) ## what a minute is enough for: no real fleet, no network
 	$(BIN)/python -m pytest -m 'not local and not slow' -n 2 --dist loadfile

@@ -1,8 +1,8 @@
 """Five hundred jobs at once on real clusters: none of them is ever nominated beyond what fits and may look ahead.
 
-MultiKueue places about two jobs a second, whoever nominates, so the test ends when the last job has its nomination:
-the law is about nominations, and every job that finished until then is judged as well. That all of a crowd finish is
-seen on every soak (bench/soak.py), and here with ENTREPOT_WHOLE_CROWD=1.
+MultiKueue places about two jobs a second, whoever nominates. In `make test` the crowd is therefore watched for some
+minutes: clusters are filled to their bounds, hundreds wait behind, and whatever was nominated or finished is judged.
+`make test-long` goes on until all five hundred have finished.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ MIX = (
 priority meet on one product, so that nothing makes room by a preemption and the bound is the plain sum; and no class is
 less patient than MultiKueue takes for what stands before it, so that no second cluster is added."""
 COUNT = 500
-PATIENCE_S = 1200.0
-WHOLE = os.environ.get("ENTREPOT_WHOLE_CROWD") == "1"
+WHOLE = os.environ.get("ENTREPOT_LONG") == "1"
+PATIENCE_S = 1400.0 if WHOLE else 150.0
+ENOUGH = COUNT if WHOLE else 120
+"""How many nominations must have been judged."""
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def test_five_hundred_jobs_at_once_are_never_nominated_beyond_fit_and_look_ahead
 
         def done() -> bool:
             time.sleep(1.0)
-            return keys <= (_finished(observer) if WHOLE else set(laws.nominated_once(observer.changes())))
+            return keys <= _finished(observer)
 
         in_time = _within(done, PATIENCE_S)
         took_s = time.monotonic() - started
@@ -98,19 +100,18 @@ def test_five_hundred_jobs_at_once_are_never_nominated_beyond_fit_and_look_ahead
         said = running.log()[-3000:]
     filling = laws.beyond_fit(changes, offer, laws.look_ahead(CONFIG), classes)
     full = {f"{at[0]} {at[1]}": f"{gpus}/{offer.at(at)}" for at, gpus in sorted(filling.fullest.items())}
-    what = "finished" if WHOLE else "nominated"
     print(f"\n{COUNT} jobs created in {submitted_s:.0f} s; {filling.judged} nominations judged", file=sys.stderr)
-    print(f"all {what}: {in_time}, after {took_s:.0f} s; {len(ended)} finished; fullest: {full}", file=sys.stderr)
+    print(f"watched for {took_s:.0f} s; {len(ended)} finished; fullest: {full}", file=sys.stderr)
     assert filling.breaches == []
     assert any(n >= offer.at(place) for place, n in filling.fullest.items()), "the crowd never filled a cluster"
     assert laws.doubled(changes) == []
     assert laws.changed_in_flight(changes) == []
     runs = laws.runs(changes)
     for counts in (runs.copies, runs.jobs, runs.pods):
-        assert {key: count for key, count in counts.items() if count != 1} == {}
+        assert {key: count for key, count in counts.items() if count > 1} == {}
     assert {key: runs.pods.get(key) for key in ended if runs.pods.get(key) != 1} == {}
-    assert in_time, f"not all were {what} within {PATIENCE_S:.0f} s: {said}"
-    assert filling.judged >= COUNT
+    assert filling.judged >= ENOUGH, f"only {filling.judged} were nominated within {PATIENCE_S:.0f} s: {said}"
+    assert in_time or not WHOLE, f"not all had finished within {PATIENCE_S:.0f} s: {said}"
 
 
 def _within(done: Callable[[], bool], within_s: float) -> bool:
