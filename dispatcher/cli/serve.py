@@ -139,6 +139,9 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
     _go_together(embedded, kubeconfig, speed, ha)
     timing = _timing(lease)
     # Imported here: only the daemon needs the connectors, and `why` must answer at once.
+    from dispatcher.runtime import calm_collector
+
+    calm_collector()  # what is imported lives as long as we do: looking through it again and again only delays a start
     from dispatcher.app import serve as daemon
     from dispatcher.app.rules import TrustSettings
     from dispatcher.logs import configure
