@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.policy import Policy
-from dispatcher.core.snapshot import Hold, Snapshot, WorkerView
+from dispatcher.core.snapshot import Hold, Snapshot, WorkerCopy, WorkerView
 from dispatcher.core.workload import Request
 
 
-def hold_of(decision: Decision, request: Request, policy: Policy, now: datetime) -> Hold | None:
+def hold_of(
+    decision: Decision, request: Request, policy: Policy, now: datetime, snapshot: Snapshot | None = None
+) -> Hold | None:
     """The capacity that a nomination promises; None when nothing was chosen.
 
     It lasts for the class's patience, since that long the nomination is trusted, and for `limits.hold_ttl_s` at least.
+    `snapshot` is what the decision saw: a copy that lies there already is no answer to this nomination.
     """
     if decision.outcome is Outcome.WAIT or decision.chosen is None:
         return None
@@ -27,6 +30,8 @@ def hold_of(decision: Decision, request: Request, policy: Policy, now: datetime)
     per_pod = {pod_set.name: pod_set.per_pod for pod_set in request.pod_sets}
     plan = policy.classes.get(request.declared.workload_class) if request.declared.workload_class else None
     lasting_s = max(policy.limits.hold_ttl_s, plan.patience_s if plan else 0)
+    there = snapshot.cluster(candidate.cluster) if snapshot is not None else None
+    left = our_copy(request.key, there.worker if there is not None else None)
     return Hold(
         workload=request.uid,
         workload_key=request.key,
@@ -40,6 +45,7 @@ def hold_of(decision: Decision, request: Request, policy: Policy, now: datetime)
             pod_set for pod_set in request.pod_sets if pod_set.selector or pod_set.terms or pod_set.tolerations
         ),
         yields_above=request.priority if decision.ahead is not None else None,
+        former_copy=left.uid if left is not None else None,
     )
 
 
@@ -49,7 +55,8 @@ def live_holds(
     """The holds that still count, oldest first, each once.
 
     A hold ends when it expires or when its worker shows the reservation of our copy: from then on the worker's own
-    numbers contain it, and to count both would deduct it twice.
+    numbers contain it, and to count both would deduct it twice. One whose nomination stands and has no copy yet is
+    renewed by the loop before it expires (`dispatcher/loops/rounds.py`).
     """
     seen: dict[tuple[str, str, str], Hold] = {}
     for hold in sorted(holds, key=_order):
@@ -126,12 +133,31 @@ class HoldBook:
 
 
 def is_visible(hold: Hold, view: WorkerView | None) -> bool:
-    """Whether the worker itself shows that our copy has reserved, or had: finished work holds nothing."""
-    if view is None:
-        return False
-    namespace, _, name = hold.workload_key.partition("/")
-    copy = view.copies.get((namespace, name))
-    return copy is not None and copy.ours and (copy.quota_reserved_at is not None or copy.finished)
+    """Whether the worker itself shows that the promised copy has reserved, or had: finished work holds nothing."""
+    copy = promised_copy(hold, view)
+    return copy is not None and (copy.quota_reserved_at is not None or copy.finished)
+
+
+def promised_copy(hold: Hold, view: WorkerView | None) -> WorkerCopy | None:
+    """The copy that MultiKueue made for the nomination of this hold; None while it has not, as far as is seen.
+
+    What an earlier nomination left there may still show its reservation for a while, before MultiKueue deletes it.
+    They are told apart by uid: the worker's times are of another clock than ours.
+    """
+    copy = our_copy(hold.workload_key, view)
+    return copy if copy is not None and copy.uid != hold.former_copy else None
+
+
+def our_copy(workload_key: str, view: WorkerView | None) -> WorkerCopy | None:
+    """The copy of a workload on a worker, whichever nomination it was made for."""
+    namespace, _, name = workload_key.partition("/")
+    copy = view.copies.get((namespace, name)) if view is not None else None
+    return copy if copy is not None and copy.ours else None
+
+
+def renewed(hold: Hold, now: datetime, ttl_s: int) -> Hold:
+    """The same promise with a whole `limits.hold_ttl_s` before it."""
+    return replace(hold, expires_at=max(hold.expires_at, now + timedelta(seconds=ttl_s)))
 
 
 def _order(hold: Hold) -> tuple[datetime, str, str, str]:

@@ -247,6 +247,8 @@ class Hold:
     pod_sets: tuple[PodSet, ...] = ()
     yields_above: int | None = None
     """A promise of capacity that others still use gives way to every priority above this one. None: it does not."""
+    former_copy: str | None = None
+    """The uid of the copy that an earlier nomination had left on the cluster when this one was decided."""
 
     def stands_before(self, uid: WorkloadUid, priority: int) -> bool:
         """Whether the promise counts against a request: it is another's, and does not give way to it."""

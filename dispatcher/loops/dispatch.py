@@ -145,7 +145,10 @@ class DispatchLoop:
     async def _settle(self) -> None:
         """Close what the views answer: written or abandoned rounds, holds whose capacity has become visible."""
         now = self.state.clock.now()
-        settled = self.rounds.settle(self.state.hub_view(), self.state.worker_views(), self.state.holds, now)
+        ttl_s = self.state.policy.limits.hold_ttl_s
+        settled = self.rounds.settle(self.state.hub_view(), self.state.worker_views(), self.state.holds, now, ttl_s)
+        # First of all: what is dropped below must not come back with what goes on.
+        self.state.holds.update(settled.renewed)
         for decision, outcome in settled.marks:
             await self.store.mark(decision, outcome, now)
             if outcome is IntentState.ABANDONED:

@@ -22,12 +22,13 @@ from dispatcher.core.request import build_request
 from dispatcher.core.snapshot import Hold, HubView, Snapshot
 from dispatcher.core.traffic import Traffic
 from dispatcher.core.waiting import Phase, standing
-from dispatcher.core.workload import HubWorkload, Request
+from dispatcher.core.workload import HubWorkload, OwnerMeta, Request
 from dispatcher.loops.line import DECIDED, WaitingLine
+from dispatcher.loops.patience import Patience
 from dispatcher.loops.requests import Requests
 from dispatcher.loops.rhythm import Breaker, Retries
 from dispatcher.loops.road import Road
-from dispatcher.loops.rounds import Rounds
+from dispatcher.loops.rounds import Rounds, nominated_copy
 from dispatcher.loops.telling import Teller
 from dispatcher.runtime import Health
 from dispatcher.state import FleetState
@@ -38,7 +39,9 @@ BATCH = 16
 SIGNATURES = 4096
 SLICE_S = 0.01
 """How long decisions are made in one go: then everything else in the process has its turn."""
-
+OWNER_GRACE_S = 10.0
+"""A Workload and its job come by two watches, and either may be first: so long the job may be behind before its owner
+is told that it cannot be seen."""
 
 _ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.HELD})
 
@@ -93,13 +96,21 @@ class Planner:
     _requests: Requests = field(default_factory=Requests)
     _line: WaitingLine = field(default_factory=WaitingLine)
     _asked: set[WorkloadUid] = field(default_factory=set)
+    _ownerless: dict[WorkloadUid, datetime] = field(default_factory=dict)
+    """Since when each Workload has been seen without its job."""
+    _patience: Patience = field(init=False)
     _roads: dict[WorkloadUid, Traffic] = field(default_factory=dict)
     """What stood between each that waits and its clusters, apart from these."""
     _told: dict[int, tuple[tuple[Candidate, ...], object]] = field(default_factory=dict)
     """What candidates that many requests share are to a person; by identity, since they are kept here."""
 
+    def __post_init__(self) -> None:
+        self._patience = Patience(self.state)
+
     def forget(self) -> None:
         """What was remembered of an earlier term is void."""
+        self._patience.forget()
+        self._ownerless.clear()
         self._asked.clear()
         self.retries.clear()
         self.breaker.clear()
@@ -126,7 +137,7 @@ class Planner:
                 continue
             considered.add(uid)
             request = self._request(workload, phase, hub)
-            if request is None or (phase is Phase.NOMINATED and not self._impatient(workload, now)):
+            if request is None or (phase is Phase.NOMINATED and not self._impatient(workload, road, now)):
                 continue
             request = self._numbered(request)
             traffic = road.before(request, phase, self.breaker.stops(workload.namespace, now))
@@ -135,7 +146,7 @@ class Planner:
                 continue
             seen = Inputs(request, snapshot.amid(traffic), self.state.policy, now)
             decision = await self._decide(seen, slices)
-            hold = hold_of(decision, request, seen.policy, now)
+            hold = hold_of(decision, request, seen.policy, now, snapshot)
             if hold is not None:
                 snapshot = snapshot.with_hold(hold)
                 planned.append(self._leaves(Planned(request, decision, hold, seen), phase, road))
@@ -226,12 +237,23 @@ class Planner:
         known = self._requests.get(workload, owner, avoided)
         if known is not None:
             return known
+        if self._may_be_behind(workload, owner):
+            return None
         built = build_request(workload, owner, hub, self.state.policy)
         if isinstance(built, Request):
             self.state.problems.pop(workload.uid, None)
             return self._requests.put(workload, owner, replace(built, avoided=avoided))
         self.teller.problems(workload, built)
         return None
+
+    def _may_be_behind(self, workload: HubWorkload, owner: OwnerMeta | None) -> bool:
+        """Whether the job of a Workload that was first seen a moment ago may still be on its way to us."""
+        if owner is not None or workload.owner is None:
+            self._ownerless.pop(workload.uid, None)
+            return False
+        now = self.state.clock.now()
+        since = self._ownerless.setdefault(workload.uid, now)
+        return (now - since).total_seconds() < OWNER_GRACE_S
 
     def same_request(self, shown: HubWorkload, hub: HubView, request: Request) -> bool:
         """Whether a newer version of the workload asks for the same, in a phase in which it is asked."""
@@ -259,24 +281,22 @@ class Planner:
 
     # --- patience ---
 
-    def _impatient(self, workload: HubWorkload, now: datetime) -> bool:
+    def _impatient(self, workload: HubWorkload, road: Road, now: datetime) -> bool:
         """Whether a nominated workload has waited longer than its class's patience for a worker to admit it.
 
         A copy that has its quota on a worker is being provisioned there: a second place would be bought twice. Where
         every nominated cluster has refused it, nothing is left to wait for.
         """
+        waited_s = self._patience.waited_s(workload, road.uncopied, now)
         if len(workload.nominated) >= self.state.policy.limits.max_nominations:
             return False
         refused = {entry.cluster for entry in self.state.avoided.get(workload.uid, ()) if entry.excluded}
         if set(workload.nominated) <= refused:
             return True
-        previous = self.state.latest.get(workload.uid)
-        since = previous.decided_at if previous is not None else workload.quota_reserved_at or workload.created_at
-        if (now - since).total_seconds() <= self._patience_s(previous):
+        if waited_s <= self._patience_s(self.state.latest.get(workload.uid)):
             return False
         for name in workload.nominated:
-            view = self.state.workers[name].view() if name in self.state.workers else None
-            copy = view.copies.get((workload.namespace, workload.name)) if view is not None else None
+            copy = nominated_copy(self.state, workload, name)
             if copy is not None and copy.quota_reserved_at is not None and copy.evicted_at is None:
                 return False
         return True
@@ -293,6 +313,9 @@ class Planner:
         """Drop what is remembered of workloads that are no longer on the hub."""
         alive = hub.workloads
         cells: tuple[dict[WorkloadUid, object], ...] = (self.state.latest, self.state.problems, self._roads, self.waits)  # type: ignore[assignment]
+        self._patience.keep(alive)
+        for uid in [uid for uid in self._ownerless if uid not in alive]:
+            del self._ownerless[uid]
         for cell in cells:
             for uid in [uid for uid in cell if uid not in alive]:
                 del cell[uid]

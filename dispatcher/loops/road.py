@@ -13,7 +13,7 @@ from dispatcher.core.traffic import EMPTY, Bound, Refusal, Traffic, claims
 from dispatcher.core.waiting import Phase
 from dispatcher.core.workload import HubWorkload, Request
 from dispatcher.loops.line import InLine
-from dispatcher.loops.rounds import Rounds
+from dispatcher.loops.rounds import Rounds, nominated_copy
 from dispatcher.state import FleetState
 
 
@@ -36,6 +36,8 @@ class Road:
         self._full: Traffic | None = None
         going = {entry.workload.uid: entry.workload for entry in found if entry.standing.phase is Phase.NOMINATED}
         going |= {uid: hub.workloads[uid] for uid in rounds.open if uid in hub.workloads}
+        self._state, self._going = state, going
+        self._uncopied: int | None = None
         limit = state.policy.limits.outstanding_nominations
         self._outstanding = Outstanding(limit, (workload.priority for workload in going.values()))
         if self._looks_ahead:
@@ -54,8 +56,7 @@ class Road:
             names = dict.fromkeys((*workload.nominated, *(opened.clusters if opened is not None else ())))
             workload_class = class_of_workload(workload)
             for name in names if workload_class in self._looks_ahead else ():
-                view = state.workers[name].view() if name in state.workers else None
-                copy = view.copies.get((workload.namespace, workload.name)) if view is not None else None
+                copy = nominated_copy(state, workload, name)
                 if copy is None or (copy.quota_reserved_at is None and not copy.finished):
                     self._queue(name, workload_class or "")
 
@@ -63,6 +64,16 @@ class Road:
         key = (cluster, workload_class)
         self._queued[key] = self._queued.get(key, 0) + 1
         self._full = None
+
+    def uncopied(self) -> int:
+        """How many nominations had no copy yet, wherever they stand, when the pass began: the depth of MultiKueue's
+        queue. Counted when first asked for."""
+        if self._uncopied is None:
+            self._uncopied = sum(
+                not workload.nominated or nominated_copy(self._state, workload, workload.nominated[-1]) is None
+                for workload in self._going.values()
+            )
+        return self._uncopied
 
     def before(self, request: Request, phase: Phase, refusal: Refusal | None) -> Traffic:
         """What this request meets. Only what can matter for it: the fewer the differences, the less is decided anew."""

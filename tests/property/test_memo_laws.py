@@ -142,6 +142,8 @@ def promises(draw: st.DrawFn, now: datetime) -> tuple[Hold, ...]:
             expires_at=now + timedelta(seconds=some(draw, 0, 1, 300)),
             yields_above=some(draw, None, None, 0),
             made_at=now - timedelta(seconds=draw(st.integers(0, 2))),
+            workload_key=some(draw, f"team/h{at}", "team/g0"),
+            former_copy=some(draw, None, None, copy("g0").uid),
         )
         for at in range(draw(st.integers(0, 3)))
     ]
@@ -179,7 +181,7 @@ def test_a_memo_that_has_seen_anything_gives_the_same_bytes_as_none(data_: st.Da
         with_memo = decide(asked, snapshot, book, now, memo)
         assert repr(with_memo) == repr(decide(asked, snapshot, book, now))
         assert with_memo.valid_until == _ends(with_memo, asked, book, now)
-        made = hold_of(with_memo, asked, book, now)
+        made = hold_of(with_memo, asked, book, now, snapshot)
         if made is not None and draw(st.booleans()):
             snapshot = snapshot.with_hold(made)
 

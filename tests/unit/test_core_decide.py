@@ -184,6 +184,28 @@ def test_which_promises_still_count() -> None:
     assert not is_visible(shown, None)
 
 
+def test_a_copy_that_lay_there_at_the_decision_is_not_taken_for_the_promised_one() -> None:
+    """Evicted and nominated again: what MultiKueue has not deleted yet still shows the reservation of before."""
+    left = worker(node_views=nodes(4), queues=[queue(quotas=quota(32))], copies=[copy("g")])
+    wanted = request("g", pods(1))
+    made = hold_of(decided(wanted, left), wanted, policy(), NOW, snapshot(left))
+    assert made is not None
+    assert made.former_copy == left.copies["team", "g"].uid
+    name = ClusterName("onprem")
+    assert live_holds([made], {name: left}, NOW) == (made,)
+    new = worker(copies=[replace(copy("g"), uid="new", quota_reserved_at=None)])
+    assert live_holds([made], {name: new}, NOW) == (made,)
+    assert live_holds([made], {name: worker(copies=[replace(copy("g"), uid="new")])}, NOW) == ()
+
+
+def test_work_of_others_under_the_same_name_is_no_former_copy() -> None:
+    there = worker(copies=[copy("g", ours=False)])
+    wanted = request("g", pods(1))
+    made = hold_of(decided(wanted, worker()), wanted, policy(), NOW, snapshot(there))
+    assert made is not None
+    assert made.former_copy is None
+
+
 def test_a_newer_promise_of_the_same_workload_replaces_the_older() -> None:
     older, newer = hold("g"), hold("g", decision="d-2", made_at=NOW)
     assert live_holds([newer, older], {}, NOW) == (newer,)
