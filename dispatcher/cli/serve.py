@@ -139,9 +139,7 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
     _go_together(embedded, kubeconfig, speed, ha)
     timing = _timing(lease)
     # Imported here: only the daemon needs the connectors, and `why` must answer at once.
-    from dispatcher.runtime import calm_collector
-
-    calm_collector()  # what is imported lives as long as we do: looking through it again and again only delays a start
+    _calm()
     from dispatcher.app import serve as daemon
     from dispatcher.app.rules import TrustSettings
     from dispatcher.logs import configure
@@ -163,6 +161,14 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
         raise CliError(str(error), where=str(blueprint), fix=fix, code=ExitCode.INVALID_BLUEPRINT) from None
     except (EntrepotError, BaseExceptionGroup) as error:
         raise _explained(error, daemon.reason_of(error)) from error
+
+
+def _calm() -> None:
+    """Before the daemon is imported: what is imported lives as long as we do, and looking through it again and again
+    only delays a start."""
+    from dispatcher.runtime import calm_collector
+
+    calm_collector()
 
 
 def _go_together(embedded: bool, kubeconfig: Path | None, speed: float, ha: bool | None) -> None:
