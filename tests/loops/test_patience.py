@@ -9,13 +9,14 @@ from pathlib import Path
 from connectors.embedded import EmbeddedFleet, ManualClock, NodeSpec, Options, Settings, WorkerSpec
 from dispatcher.config.render import render
 from dispatcher.core.decision import Outcome
-from dispatcher.core.ids import ClusterName
+from dispatcher.core.ids import ClusterName, DecisionId
 from dispatcher.core.policy import Policy
-from dispatcher.core.ports import WorkerPort
+from dispatcher.core.ports import Intent, IntentState, WorkerPort
 from dispatcher.core.snapshot import Hold, WorkerCopy, WorkerView
 from dispatcher.core.waiting import Phase
 from dispatcher.core.workload import HubWorkload
 from dispatcher.loops.patience import Patience
+from dispatcher.loops.rounds import Round
 from tests.builders import START
 from tests.core_builders import hold
 from tests.loops.bench import Bench, example, start
@@ -141,6 +142,24 @@ async def test_a_hold_outlives_its_deadline_and_a_restart_while_multikueue_has_m
     bench.fleet.delete("Job", "autonomy", "train-a")
     await bench.until(lambda: bench.decision("train-b").outcome is Outcome.NOMINATE, within_s=10)
     assert uid not in bench.state.holds
+
+
+async def test_a_promise_that_was_given_up_does_not_come_back_with_one_that_is_renewed(bench: Bench) -> None:
+    behind(bench, B)
+    _takes_nothing(bench, B)
+    bench.fleet.submit(gang("train-a", pods=3, product=B200))
+    await bench.until(lambda: bench.phase("train-a") is Phase.NOMINATED, within_s=10)
+    await bench.step()
+    uid, now = bench.workload("train-a").uid, bench.clock.now()
+    (first,) = bench.state.holds[uid]
+    added = replace(first, cluster=A, decision=DecisionId("never-written"))
+    intent = Intent(added.decision, uid, (B, A), IntentState.PLANNED, now, 0)
+    await bench.store.commit(replace(bench.decision("train-a"), id=added.decision, resource_version="0"), added, intent)
+    bench.state.holds[uid] = (replace(first, expires_at=now), added)
+    bench.dispatch.rounds.begin(Round(added.decision, uid, "0", (B, A), now))
+    await bench.step()
+    (kept,) = bench.state.holds[uid]
+    assert (kept.decision, kept.expires_at > bench.clock.now()) == (first.decision, True)
 
 
 async def test_a_second_nomination_keeps_its_hold_while_the_copy_of_the_first_still_shows_its_quota(
