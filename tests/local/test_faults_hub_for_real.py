@@ -182,11 +182,12 @@ def test_writes_are_tried_a_few_times_and_all_go_through_once_after_a_hub_that(
             faulty.hub.create(manifest)
         wait_for(lambda: len(faulty.hub.workloads(NAMESPACE).keys() & {m["metadata"]["name"] for m in jobs}) == 6, 20)
         workloads = names(faulty, jobs)
-        wait_for(lambda: all(tries(local_fleet, workloads).values()), 20, faulty.tell)
+        wait_for(lambda: any(tries(local_fleet, workloads).values()), 20, faulty.tell)
         time.sleep(REFUSED_S)
         refused = tries(local_fleet, workloads)
         assert {c for codes in refused.values() for c in codes} <= {code, 409}, "and none was made"
-        assert max(codes.count(code) for codes in refused.values()) <= 6, refused  # after 1, 2, 4 and 8 s, one to spare
+        # What was on its way when the first was refused, then one for all after 1, 2, 4 and 8 s, with one to spare.
+        assert sum(codes.count(code) for codes in refused.values()) <= len(jobs) + 5, refused
         assert faulty.running.get("/healthz")["ok"]
         assert not any(map(faulty.lost, local_fleet.workers)), "the other loops go on"
     started = time.monotonic()
