@@ -186,8 +186,8 @@ def test_writes_are_tried_a_few_times_and_all_go_through_once_after_a_hub_that(
         time.sleep(REFUSED_S)
         refused = tries(local_fleet, workloads)
         assert {c for codes in refused.values() for c in codes} <= {code, 409}, "and none was made"
-        # What was on its way when the first was refused, then one for all after 1, 2, 4 and 8 s, with one to spare.
-        assert sum(codes.count(code) for codes in refused.values()) <= len(jobs) + 5, refused
+        # After 1, 2, 4 and 8 s, one to spare: of one job for all where the namespace is refused, else of each.
+        assert max(codes.count(code) for codes in refused.values()) <= 6, refused
         assert faulty.running.get("/healthz")["ok"]
         assert not any(map(faulty.lost, local_fleet.workers)), "the other loops go on"
     started = time.monotonic()
