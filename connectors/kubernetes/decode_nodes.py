@@ -23,7 +23,7 @@ from connectors.kubernetes.fields import (
     text,
 )
 from connectors.kubernetes.pods import pod_requests
-from dispatcher.core.resources import PODS, Resources
+from dispatcher.core.resources import Resources
 from dispatcher.core.snapshot import NodeView, WorkerCopy
 
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
@@ -106,25 +106,6 @@ def _job_keys(where: str, job_set: str, job: str, workload: str, owners: tuple[s
     return (*keys, *(("uid", "", sys.intern(uid)) for uid in owners))
 
 
-def with_pods(nodes: Iterable[NodeView], pods: Iterable[PodUse]) -> tuple[NodeView, ...]:
-    """Nodes by name, each with what its pods ask of it; every pod takes one of the node's `pods` as well."""
-    asked: dict[str, dict[str, int]] = {}
-    yielding: dict[str, dict[str, int]] = {}
-    for pod in pods:
-        for sums in (asked, yielding) if pod.yields else (asked,):
-            taken = sums.setdefault(pod.node, {PODS: 0})
-            taken[PODS] += 1
-            for name, value in pod.requests:
-                taken[name] = taken.get(name, 0) + value
-    ordered = sorted(nodes, key=lambda n: n.name)
-    return tuple(
-        replace(n, requested=shared_sum(asked[n.name]), yielding=shared_sum(yielding.get(n.name, {})))
-        if n.name in asked
-        else n
-        for n in ordered
-    )
-
-
 def shared_sum(amounts: Mapping[str, int]) -> Resources:
     """Amounts that are not zero: what is asked for and what was asked for once must not differ."""
     return _shared_sum(tuple(sorted(item for item in amounts.items() if item[1])))
@@ -136,16 +117,8 @@ def _shared_sum(items: tuple[tuple[str, int], ...]) -> Resources:
     return Resources(items)
 
 
-def with_bound_pods(records: Iterable[CopyRecord], pods: Iterable[PodUse]) -> dict[tuple[str, str], WorkerCopy]:
-    """Copies by (namespace, name) in that order, each with the number of its job's pods that are on nodes."""
-    bound: Counter[JobKey] = Counter()
-    for pod in pods:
-        bound.update(set(pod.jobs))
-    return bound_pods(records, bound)
-
-
 def bound_pods(records: Iterable[CopyRecord], bound: Counter[JobKey]) -> dict[tuple[str, str], WorkerCopy]:
-    """The same, where the pods of each job have been counted."""
+    """Copies by (namespace, name) in that order, each with the number of its job's pods that are on nodes."""
     found = {}
     for record in sorted(records, key=lambda r: (r.copy.namespace, r.copy.name)):
         count = _bound(record, bound)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dispatcher.core.impact import Change, Effect, Turn
+from dispatcher.core.impact import Change, Turn
 from residency.counterfactual import WouldAllow
 from residency.facts import Gap
 from residency.obligations import Obligation
 from residency.verdict import Because, Code, Verdict
-from residency.vocabulary import Effect as RuleEffect
+from residency.vocabulary import Effect
 
 _PLAIN = {
     Code.NO_PERMIT: "no rule permits it any more",
@@ -22,14 +22,6 @@ _GAPS = {
     Gap.EXPIRED: "was attested, and is no longer",
 }
 _VERBS = {Code.FORBIDDEN: "forbids", Code.REQUIREMENT: "requires"}
-EFFECT_TEXTS = {
-    Effect.WIDENED: "may go where it might not",
-    Effect.DENIED_RUNNING: "runs where it would be illegal",
-    Effect.DENIED_NOMINATED: "is nominated where it would be illegal",
-    Effect.DENIED_QUEUED: "would have no legal cluster left",
-    Effect.NARROWED: "would have fewer legal clusters",
-    Effect.BOUND: "would get further duties",
-}
 
 
 def because_text(because: Because) -> str:
@@ -88,7 +80,7 @@ def duty_text(one: Obligation) -> str:
 def would_text(one: WouldAllow) -> str:
     """A counterfactual: one clause that would have to be otherwise."""
     flows = ", ".join(flow.value for flow in one.flows)
-    denied = "not " if one.effect is RuleEffect.FORBID else ""
+    denied = "not " if one.effect is Effect.FORBID else ""
     saw = f", not {seen_text(one.seen)}" if one.seen else " (now: nothing)"
     where = f"  {one.clause.at}" if one.clause.at.file else ""
     return f"be legal ({flows}) if it were so that {denied}{one.clause.text()}{saw if not denied else ''}{where}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dispatcher.core.ids import FlavorName, QueueName
 from dispatcher.core.index import ClusterIndex, Room
-from dispatcher.core.nodes import NodeTable, free_total
+from dispatcher.core.nodes import free_total
 from dispatcher.core.nodeset import members
 from dispatcher.core.resources import MIG_PREFIX, WHOLE_GPU, Resources
 
@@ -88,8 +88,3 @@ def physical_gpus(amounts: Resources, memory_gib: int) -> int:
         if name.startswith(MIG_PREFIX) and count > 0:
             cards += -(-count // slices_per_gpu(name.removeprefix(MIG_PREFIX), memory_gib))
     return cards
-
-
-def physical_free(table: NodeTable, resource: str) -> int:
-    """Free amount over all present nodes, each once."""
-    return free_total(table, table.present, resource)

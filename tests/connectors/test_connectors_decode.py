@@ -6,7 +6,7 @@ import copy
 import gc
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from connectors.kubernetes import decode, decode_nodes, decode_queues
-from connectors.kubernetes.decode import hub_workload, owner_record, worker_copy
+from connectors.kubernetes.cache import Cache
+from connectors.kubernetes.decode import CopyRecord, hub_workload, owner_record, worker_copy
+from connectors.kubernetes.decode_nodes import PodUse
+from connectors.kubernetes.loads import Loads
 from connectors.kubernetes.pods import pod_requests
 from dispatcher.core.resources import QuantityError, Resources, parse_quantity
-from dispatcher.core.snapshot import Check, Quota, ResourceGroup, StopPolicy, Taint
+from dispatcher.core.snapshot import Check, NodeView, Quota, ResourceGroup, StopPolicy, Taint, WorkerCopy
 from dispatcher.core.workload import CheckState, Owner, Requirement, Toleration
 from tests.connectors.objects import (
     T0,
@@ -285,6 +288,24 @@ def test_a_pod_with_an_unreadable_request_says_which() -> None:
         pod_requests({"containers": [container({"cpu": "lots"})]})
 
 
+def loads_of(nodes: Sequence[NodeView], pods: Sequence[PodUse]) -> Loads:
+    """What the pods take of the nodes, as a worker's view counts it."""
+    node_cache: Cache[NodeView] = Cache()
+    pod_cache: Cache[PodUse] = Cache()
+    found = Loads(node_cache, pod_cache)
+    for seen in nodes:
+        node_cache.put(("", seen.name), 1, seen)
+    for at, use in enumerate(pods):
+        pod_cache.put(("", str(at)), 1, use)
+    return found
+
+
+def copies_of(record: CopyRecord, pods: Sequence[PodUse]) -> Mapping[tuple[str, str], WorkerCopy]:
+    records: Cache[CopyRecord] = Cache()
+    records.put((record.copy.namespace, record.copy.name), 1, record)
+    return loads_of((), pods).copies(records)
+
+
 def test_pods_count_on_their_nodes_and_for_their_jobs() -> None:
     kueue = {"kueue.x-k8s.io/podset": "main", "batch.kubernetes.io/job-name": "train"}
     raws = [
@@ -295,14 +316,14 @@ def test_pods_count_on_their_nodes_and_for_their_jobs() -> None:
         pod("burn-in", "n2", "8", priority=-1000),
     ]
     pods = [use for raw in raws if (use := decode_nodes.pod_use(raw)) is not None]
-    nodes = decode_nodes.with_pods([decode_nodes.node(node(n)) for n in ("n2", "n1", "n3")], pods)
+    nodes = loads_of([decode_nodes.node(node(n)) for n in ("n2", "n1", "n3")], pods).nodes()
     assert [(n.name, n.requested.get("nvidia.com/gpu"), n.requested.get("pods")) for n in nodes] == [
         ("n1", 3, 2),
         ("n2", 8, 1),
         ("n3", 0, 0),
     ]
     assert [n.yielding.get("nvidia.com/gpu") for n in nodes] == [0, 8, 0]
-    copies = decode_nodes.with_bound_pods([worker_copy(workload())], pods)
+    copies = copies_of(worker_copy(workload()), pods)
     assert copies["team-a", "job-train-1a2b3"].bound_pods == 2
 
 
@@ -325,7 +346,7 @@ def test_pods_count_on_their_nodes_and_for_their_jobs() -> None:
 def test_a_pod_is_matched_to_its_copy(changes: Raw) -> None:
     use = decode_nodes.pod_use(pod("p", "n1", **changes))
     assert use is not None
-    copies = decode_nodes.with_bound_pods([worker_copy(workload())], [use])
+    copies = copies_of(worker_copy(workload()), [use])
     assert copies["team-a", "job-train-1a2b3"].bound_pods == 1
 
 
@@ -342,7 +363,7 @@ def test_a_pod_of_a_jobset_is_matched_by_the_jobset_not_by_a_job_of_that_name() 
     uses = [use for n in range(3) if (use := decode_nodes.pod_use(pod(f"p{n}", "n1", labels=labels)))]
     stranger = decode_nodes.pod_use(pod("x", "n1", labels={"batch.kubernetes.io/job-name": "js"}))
     assert stranger is not None
-    copies = decode_nodes.with_bound_pods([record], [*uses, stranger])
+    copies = copies_of(record, [*uses, stranger])
     assert copies["team-a", "job-train-1a2b3"].bound_pods == 3
 
 

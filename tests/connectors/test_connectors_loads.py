@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.kubernetes import decode_nodes
 from connectors.kubernetes.cache import Cache
-from connectors.kubernetes.decode import worker_copy
-from connectors.kubernetes.decode_nodes import PodUse
+from connectors.kubernetes.decode import CopyRecord, worker_copy
+from connectors.kubernetes.decode_nodes import JobKey, PodUse, bound_pods, shared_sum
 from connectors.kubernetes.loads import Loads
+from dispatcher.core.resources import PODS as POD_RESOURCE
 from dispatcher.core.resources import Resources
-from dispatcher.core.snapshot import NodeView
+from dispatcher.core.snapshot import NodeView, WorkerCopy
 from tests.connectors.objects import node, workload
 
 NAMES = ("n1", "n2", "n3")
@@ -34,6 +39,33 @@ CHANGES = st.lists(
 )
 
 
+def nodes_anew(nodes: Iterable[NodeView], pods: Iterable[PodUse]) -> tuple[NodeView, ...]:
+    """Nodes by name, each with what its pods ask of it; every pod takes one of the node's `pods` as well."""
+    asked: dict[str, dict[str, int]] = {}
+    yielding: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        for sums in (asked, yielding) if pod.yields else (asked,):
+            taken = sums.setdefault(pod.node, {POD_RESOURCE: 0})
+            taken[POD_RESOURCE] += 1
+            for name, value in pod.requests:
+                taken[name] = taken.get(name, 0) + value
+    ordered = sorted(nodes, key=lambda n: n.name)
+    return tuple(
+        replace(n, requested=shared_sum(asked[n.name]), yielding=shared_sum(yielding.get(n.name, {})))
+        if n.name in asked
+        else n
+        for n in ordered
+    )
+
+
+def copies_anew(records: Iterable[CopyRecord], pods: Iterable[PodUse]) -> dict[tuple[str, str], WorkerCopy]:
+    """Copies by (namespace, name) in that order, each with the number of its job's pods that are on nodes."""
+    bound: Counter[JobKey] = Counter()
+    for pod in pods:
+        bound.update(set(pod.jobs))
+    return bound_pods(records, bound)
+
+
 @given(CHANGES)
 def test_adjusted_sums_are_those_of_a_fresh_count(changes: list[tuple[str, object, object]]) -> None:
     nodes: Cache[NodeView] = Cache()
@@ -52,8 +84,8 @@ def test_adjusted_sums_are_those_of_a_fresh_count(changes: list[tuple[str, objec
             pods.restart({("", key): (version, use) for key, use in name.items()})  # type: ignore[attr-defined]
         else:
             loads.nodes()
-    assert loads.nodes() == decode_nodes.with_pods(nodes.values(), pods.values())
-    counted = decode_nodes.with_bound_pods(copies.values(), pods.values())  # type: ignore[arg-type]
+    assert loads.nodes() == nodes_anew(nodes.values(), pods.values())
+    counted = copies_anew(copies.values(), pods.values())  # type: ignore[arg-type]
     assert loads.copies(copies) == counted  # type: ignore[arg-type]
 
 
