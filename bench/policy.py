@@ -25,8 +25,8 @@ from dispatcher.core.decide import decide, rank
 from dispatcher.core.decision import Candidate, Decision, Reason
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.index import ViewIndex
+from dispatcher.core.legality import ruling_on
 from dispatcher.core.memo import CandidateMemo
-from dispatcher.core.rulings import ruling_on
 from dispatcher.core.workload import Request
 from tests.core_builders import NOW
 

@@ -11,9 +11,8 @@ from dataclasses import replace
 from bench.rows import Bar, Row
 from dispatcher.core.ids import ClusterName, DataSetName, QueueName, StoreName, WorkloadUid
 from dispatcher.core.impact import Comparison, impact
-from dispatcher.core.legality import plan_of
+from dispatcher.core.legality import plan_of, ruling_on
 from dispatcher.core.policy import Policy, QueuePolicy
-from dispatcher.core.rulings import ruling_on
 from dispatcher.core.work import Stage, Work
 from dispatcher.core.workload import DataUse, Destination, Request, WorkloadClass
 from residency.bundle import Bundle, bundle_of

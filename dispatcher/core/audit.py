@@ -18,10 +18,10 @@ from typing import Any
 
 from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
+from dispatcher.core.legality import ruling_on
 from dispatcher.core.plain import PlainCodec, plain_codec
 from dispatcher.core.policy import Policy
 from dispatcher.core.replay import Inputs
-from dispatcher.core.rulings import ruling_on
 from dispatcher.core.seal import Seal
 from dispatcher.core.snapshot import digest_of
 from residency.plans import Ruling

@@ -15,9 +15,9 @@ from enum import StrEnum
 
 from dispatcher.core.decision import Decision
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
+from dispatcher.core.legality import ruling_on
 from dispatcher.core.policy import Policy
 from dispatcher.core.request import build_request
-from dispatcher.core.rulings import ruling_on
 from dispatcher.core.snapshot import HubView, Link, WorkerCopy, WorkerView, link_of
 from dispatcher.core.waiting import PENDING, READY, Phase, multikueue_check, standing
 from dispatcher.core.workload import HubWorkload, Request

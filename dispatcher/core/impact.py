@@ -16,10 +16,11 @@ from dispatcher.core.blame import denied_by, harshest
 from dispatcher.core.context import class_of, estimate_of
 from dispatcher.core.decision import Rejection
 from dispatcher.core.ids import ClusterName, FlavorName
+from dispatcher.core.legality import ruling_on
 from dispatcher.core.passages import Passage, Rest, passages, rests
 from dispatcher.core.policy import ClusterPolicy, FlavorPolicy, Policy
 from dispatcher.core.prices import compute_amount, gpu_price
-from dispatcher.core.rulings import labels_carried, ruling_on
+from dispatcher.core.rulings import labels_carried
 from dispatcher.core.selectors import FlavorVerdict, match_flavor
 from dispatcher.core.touched import Touched
 from dispatcher.core.work import Stage, Work

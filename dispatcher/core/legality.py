@@ -342,6 +342,21 @@ def _products(request: Request, cluster: ClusterPolicy, flavors: Iterable[Flavor
 # --- the answer --------------------------------------------------------------------------------------------------
 
 
+def ruling_on(
+    request: Request,
+    cluster: ClusterPolicy,
+    policy: Policy,
+    now: datetime,
+    flavors: Iterable[FlavorName] = (),
+    expected_end: datetime | None = None,
+) -> Ruling:
+    """Every verdict on every flow that placing the request there implies. `expected_end` counts only where the rules
+    ask for it."""
+    must_cover = policy.residency.settings.must_cover_expected_runtime
+    plan = plan_of(request, cluster, policy, now, flavors, expected_end if must_cover else None)
+    return _ruled(office_of(policy), plan, now)
+
+
 def legality(
     request: Request,
     cluster: ClusterPolicy | None,
@@ -358,9 +373,7 @@ def legality(
     about = (_class_of(request, policy), said.data, stores, _products(request, cluster, flavors))
 
     def answer() -> Legality:
-        must_cover = policy.residency.settings.must_cover_expected_runtime
-        plan = plan_of(request, site, policy, now, flavors, expected_end if must_cover else None)
-        ruling = _ruled(office, plan, now)
+        ruling = ruling_on(request, site, policy, now, flavors, expected_end)
         return Legality(_rejections(ruling), ruling.obligations, ruling.would, ruling.valid_until)
 
     return office.once(request, cluster, now, about, answer)

@@ -6,17 +6,15 @@ wants done about work that it makes illegal. Same plan, same judge, same memo.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 from dispatcher.core.decision import Detail, Reason, Rejection, Resolver
-from dispatcher.core.ids import ClusterName, FlavorName, RegionName
-from dispatcher.core.legality import office_of, plan_of
+from dispatcher.core.ids import ClusterName, RegionName
+from dispatcher.core.legality import plan_of
 from dispatcher.core.policy import ClusterPolicy, Credentials, Policy
 from dispatcher.core.seal import PUBLIC, Standing, Trouble, standing
 from dispatcher.core.workload import Request
 from residency.facts import Place
-from residency.plans import Ruling, judge_plan
 
 _REASONS = {
     Trouble.MISSING: Reason.RULES_MISSING,
@@ -26,22 +24,6 @@ _REASONS = {
 }
 _NOWHERE = ClusterPolicy(ClusterName(""), "", RegionName(""), Place(""), {}, Credentials())
 """A cluster without facts: what a request carries does not depend on where it goes."""
-
-
-def ruling_on(
-    request: Request,
-    cluster: ClusterPolicy,
-    policy: Policy,
-    now: datetime,
-    flavors: Iterable[FlavorName] = (),
-    expected_end: datetime | None = None,
-) -> Ruling:
-    """Every verdict on every flow that placing the request there implies. `expected_end` counts only where the rules
-    ask for it, as in decisions."""
-    office = office_of(policy)
-    must_cover = policy.residency.settings.must_cover_expected_runtime
-    plan = plan_of(request, cluster, policy, now, flavors, expected_end if must_cover else None)
-    return judge_plan(office.law, plan, now, office.memo.hear)
 
 
 def standing_of(policy: Policy, now: datetime) -> Standing | None:

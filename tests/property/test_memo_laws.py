@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from dispatcher.core import memo as memo_module
 from dispatcher.core.decide import decide, hold_of
 from dispatcher.core.decision import Decision
+from dispatcher.core.legality import ruling_on
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.policy import Limits, Policy, PriceUnit
-from dispatcher.core.rulings import ruling_on
 from dispatcher.core.snapshot import ClusterSnapshot, Hold, Link, MultiKueueClusterView, Snapshot, WorkerView
 from dispatcher.core.workload import Avoided, DataUse, Destination, PodSet, Request
 from tests.core_builders import (

@@ -17,10 +17,10 @@ from bench.policy_world import TRIPLES, draw, snapshot
 from dispatcher.core.decide import decide
 from dispatcher.core.decision import Decision
 from dispatcher.core.impact import Comparison
+from dispatcher.core.legality import ruling_on
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.policy import Policy
 from dispatcher.core.replay import Inputs, replay
-from dispatcher.core.rulings import ruling_on
 from dispatcher.core.work import Stage, Work
 from dispatcher.core.workload import Request
 from residency.bundle import bundle_of
