@@ -122,6 +122,7 @@ class DispatchLoop:
         if not await self.writer.record_waits(self.store):
             self.waker.wake()
         self._forget_gone()
+        self.planner.warm = True
         self.metrics.cycle.observe(self.state.clock.monotonic_s() - started_s)
 
     async def plan(self, considered: set[WorkloadUid]) -> list[Planned]:
@@ -165,7 +166,6 @@ class DispatchLoop:
     def _forget_gone(self) -> None:
         """Drop what is remembered of workloads that are no longer on the hub."""
         hub = self.state.hub_view()
-        self.planner.warm = True
         if hub is not self._kept:
             self.planner.keep(hub)
             self._kept = hub

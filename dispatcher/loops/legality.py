@@ -24,7 +24,7 @@ from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.illegal import Course, Examined, Illegal, Sight, examine, may_end
 from dispatcher.core.lease import Always
 from dispatcher.core.policy import Policy
-from dispatcher.core.ports import EventType, Eviction, Leadership, Notice
+from dispatcher.core.ports import Eviction, Leadership
 from dispatcher.core.rulings import standing_of
 from dispatcher.core.seal import SKEW_S, Trouble, Trust, age_s
 from dispatcher.core.snapshot import digest_of
@@ -32,7 +32,7 @@ from dispatcher.core.watchdog import OF_THE_LAW, Finding, FindingCode, FindingDe
 from dispatcher.core.workload import HubWorkload
 from dispatcher.logs import get_logger
 from dispatcher.loops.notify import NoticeLoop
-from dispatcher.loops.watch_copies import REASONS
+from dispatcher.loops.telling import Teller
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, Waker
 from dispatcher.state import FleetState
@@ -218,7 +218,6 @@ class LegalityLoop:
 
     def _tell(self, finding: Finding, now: datetime) -> None:
         text = finding_text(finding, now)
-        self.metrics.findings.labels(finding.code).inc()
         get_logger().warning(
             "illegal",
             code=finding.code,
@@ -227,10 +226,7 @@ class LegalityLoop:
             rule=finding.detail.rule,
             text=text,
         )
-        workload = self.state.hub_view().workloads.get(finding.workload)
-        if workload is not None:
-            reason = REASONS[finding.code]
-            self.notices.put(Notice(workload.uid, workload.namespace, workload.name, EventType.WARNING, reason, text))
+        Teller(self.state, self.notices, self.metrics).finding(finding, text)
 
     # --- acting --------------------------------------------------------------------------------------------------
 

@@ -312,10 +312,14 @@ class Planner:
     def keep(self, hub: HubView) -> None:
         """Drop what is remembered of workloads that are no longer on the hub."""
         alive = hub.workloads
-        cells: tuple[dict[WorkloadUid, object], ...] = (self.state.latest, self.state.problems, self._roads, self.waits)  # type: ignore[assignment]
+        cells: tuple[dict[WorkloadUid, object], ...] = (
+            self.state.latest,  # type: ignore[assignment]
+            self.state.problems,
+            self._roads,
+            self.waits,
+            self._ownerless,
+        )
         self._patience.keep(alive)
-        for uid in [uid for uid in self._ownerless if uid not in alive]:
-            del self._ownerless[uid]
         for cell in cells:
             for uid in [uid for uid in cell if uid not in alive]:
                 del cell[uid]

@@ -1,4 +1,4 @@
-"""How decisions reach people: a metric, one log line, and an Event on the Workload in a sentence."""
+"""How decisions and findings reach people: a metric, and an Event on the Workload in a sentence."""
 
 from __future__ import annotations
 
@@ -10,11 +10,33 @@ from dispatcher.core.declaration import InputProblem
 from dispatcher.core.explain import problems_text, sentence
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.ports import EventType, Notice
+from dispatcher.core.watchdog import Finding, FindingCode
 from dispatcher.core.workload import HubWorkload
 from dispatcher.logs import get_logger
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.metrics import Metrics
 from dispatcher.state import FleetState
+
+_REASONS: Mapping[FindingCode, str] = {
+    FindingCode.LEFT_BEHIND: "NominationCleared",
+    FindingCode.NOT_LATCHED: "NotLatched",
+    FindingCode.COPY_EVICTED: "EvictedOnWorker",
+    FindingCode.COPY_REJECTED: "RejectedOnWorker",
+    FindingCode.COPY_DEACTIVATED: "DeactivatedOnWorker",
+    FindingCode.COPY_OUT_OF_SYNC: "DispatchFailed",
+    FindingCode.COPY_VANISHED: "LostOnWorker",
+    FindingCode.PROVISIONING_FAILED: "ProvisioningFailed",
+    FindingCode.NAME_TAKEN: "NameTaken",
+    FindingCode.OUTCOME_UNKNOWN: "OutcomeUnknown",
+    FindingCode.EVICTION_STUCK: "EvictionStuck",
+    FindingCode.TWO_COPIES_RUNNING: "RunsTwice",
+    FindingCode.HUB_RUNS_IT: "HubRunsIt",
+    FindingCode.CLUSTER_GONE: "ClusterGone",
+    FindingCode.ILLEGAL_WAITING: "IllegalWhileWaiting",
+    FindingCode.ILLEGAL_RUNNING: "IllegalWhileRunning",
+    FindingCode.ILLEGAL_ENDED: "EndedByLaw",
+}
+"""Reasons of the Events on findings."""
 
 
 @dataclass(slots=True)
@@ -38,6 +60,13 @@ class Teller:
         message = problems_text(problems)
         get_logger().warning("input_problem", workload=workload.key, problems=message)
         self.notices.put(_notice(workload, EventType.WARNING, "InputProblem", message))
+
+    def finding(self, finding: Finding, text: str) -> None:
+        """Count something that was not so at the last look, and tell its owner."""
+        self.metrics.findings.labels(finding.code).inc()
+        workload = self._workloads().get(finding.workload)
+        if workload is not None:
+            self.notices.put(_notice(workload, EventType.WARNING, _REASONS[finding.code], text))
 
     def _workloads(self) -> Mapping[WorkloadUid, HubWorkload]:
         return self.state.hub_view().workloads

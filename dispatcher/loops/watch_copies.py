@@ -7,7 +7,7 @@ withdrawal of dead nominations, and only while it leads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -15,11 +15,12 @@ from dispatcher.core.errors import Conflict, EntrepotError, Fatal, Refused, Tran
 from dispatcher.core.explain_findings import finding_text
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.lease import Always
-from dispatcher.core.ports import EventType, Leadership, Nomination, Notice
+from dispatcher.core.ports import Leadership, Nomination
 from dispatcher.core.watchdog import OF_THE_LAW, Finding, FindingCode, Memory, Views, look
 from dispatcher.core.workload import Avoided
 from dispatcher.logs import get_logger
 from dispatcher.loops.notify import NoticeLoop
+from dispatcher.loops.telling import Teller
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, Waker
 from dispatcher.state import FleetState
@@ -46,27 +47,6 @@ EXCLUDED = frozenset(
     }
 )
 """The cluster is left out for a while, twice as long each time."""
-
-REASONS: Mapping[FindingCode, str] = {
-    FindingCode.LEFT_BEHIND: "NominationCleared",
-    FindingCode.NOT_LATCHED: "NotLatched",
-    FindingCode.COPY_EVICTED: "EvictedOnWorker",
-    FindingCode.COPY_REJECTED: "RejectedOnWorker",
-    FindingCode.COPY_DEACTIVATED: "DeactivatedOnWorker",
-    FindingCode.COPY_OUT_OF_SYNC: "DispatchFailed",
-    FindingCode.COPY_VANISHED: "LostOnWorker",
-    FindingCode.PROVISIONING_FAILED: "ProvisioningFailed",
-    FindingCode.NAME_TAKEN: "NameTaken",
-    FindingCode.OUTCOME_UNKNOWN: "OutcomeUnknown",
-    FindingCode.EVICTION_STUCK: "EvictionStuck",
-    FindingCode.TWO_COPIES_RUNNING: "RunsTwice",
-    FindingCode.HUB_RUNS_IT: "HubRunsIt",
-    FindingCode.CLUSTER_GONE: "ClusterGone",
-    FindingCode.ILLEGAL_WAITING: "IllegalWhileWaiting",
-    FindingCode.ILLEGAL_RUNNING: "IllegalWhileRunning",
-    FindingCode.ILLEGAL_ENDED: "EndedByLaw",
-}
-"""Reasons of the Events."""
 
 
 @dataclass(slots=True)
@@ -121,7 +101,6 @@ class CopiesLoop:
     def _tell(self, finding: Finding, now: datetime) -> None:
         """Something that was not so at the last look: an Event, a log line, a count."""
         text = finding_text(finding, now)
-        self.metrics.findings.labels(finding.code).inc()
         get_logger().warning(
             "finding",
             code=finding.code,
@@ -130,10 +109,7 @@ class CopiesLoop:
             since=finding.since.isoformat() if finding.since is not None else None,
             text=text,
         )
-        workload = self.state.hub_view().workloads.get(finding.workload)
-        if workload is not None:
-            reason = REASONS[finding.code]
-            self.notices.put(Notice(workload.uid, workload.namespace, workload.name, EventType.WARNING, reason, text))
+        Teller(self.state, self.notices, self.metrics).finding(finding, text)
 
     def _count_open(self, findings: tuple[Finding, ...]) -> None:
         """Of all codes but the law's, which its own loop counts."""
