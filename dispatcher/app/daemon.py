@@ -127,9 +127,6 @@ class Daemon:
         self.leadership: Leadership = self.elector or around.alone
         self.metrics.leading.set(0 if self.elector is not None else 1)
         count_problems(lambda kind: self.metrics.problems.labels(kind).inc())
-        self.dispatch = DispatchLoop(
-            self.state, store, self.notices, self.metrics, self.health, self.waker, leadership=self.leadership
-        )
         self.copies = CopiesLoop(
             self.state,
             self.notices,
@@ -148,6 +145,16 @@ class Daemon:
             self.law_waker,
             self.waker.wake,
             leadership=self.leadership,
+        )
+        self.dispatch = DispatchLoop(
+            self.state,
+            store,
+            self.notices,
+            self.metrics,
+            self.health,
+            self.waker,
+            leadership=self.leadership,
+            rules_on_record=self.legality.record_bundles,
         )
         self.server = ApiServer(build_api(self.state, store, self), listen) if listen is not None else None
 

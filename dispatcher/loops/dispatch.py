@@ -7,7 +7,7 @@ guarded by resourceVersion, and what became of it is read from the hub, never re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from dispatcher.core.errors import Transient
@@ -45,6 +45,8 @@ class DispatchLoop:
     health: Health
     waker: Waker
     leadership: Leadership = field(default_factory=Always)
+    rules_on_record: Callable[[], Awaitable[None]] | None = None
+    """Puts the rules that arrived into the audit log, before anything is decided by them."""
     rounds: Rounds = field(default_factory=Rounds)
     store_away_since_s: float | None = None
     """Since when (monotonic) no cycle has got through because of the store; None while it answers."""
@@ -115,6 +117,8 @@ class DispatchLoop:
         started_s = self.state.clock.monotonic_s()
         if not self._may_decide():
             return
+        if self.rules_on_record is not None:
+            await self.rules_on_record()
         await self._settle()
         considered: set[WorkloadUid] = set()
         while self.writer.leads() and (planned := await self.plan(considered)):

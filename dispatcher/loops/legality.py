@@ -82,6 +82,7 @@ class LegalityLoop:
     _newest: datetime | None = None
     """The newest instant that the clock has shown."""
     _entries: dict[tuple[WorkloadUid, ClusterName, bool], str] = field(default_factory=dict)
+    _recording: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> None:
         while True:
@@ -94,7 +95,7 @@ class LegalityLoop:
         """One look at the rules, then at everything that they may have made illegal."""
         self._watch_clock()
         self._gauge_rules()
-        await self._record_bundles()
+        await self.record_bundles()
         now, hub = self.state.clock.now(), self.state.hub_view()
         limit_s = self.state.policy.limits.silence_limit_s
         if not hub.synced or hub.observed_at is None or (now - hub.observed_at).total_seconds() > limit_s:
@@ -138,8 +139,9 @@ class LegalityLoop:
         for trouble in Trouble:
             metrics.law_trouble.labels(trouble).set(1 if found is not None and found.trouble is trouble else 0)
 
-    async def _record_bundles(self) -> None:
+    async def record_bundles(self) -> None:
         """Write what became of the blueprints that arrived, oldest first. What cannot be written now stays in line.
+        Dispatch asks for it before it decides, so that in the log a bundle stands before what was ruled by it.
 
         A replica that stands by has seen the same and lets the leader write it; once it leads, it says what rules.
         """
@@ -149,18 +151,19 @@ class LegalityLoop:
             events.clear()
             events.extend(newest)
             return
-        while events:
-            event = events[0]
-            policy = event.in_force
-            try:
-                if event.refused:
-                    await self.audit.add([refusal_entry(event.refused, policy, event.at)])
-                else:
-                    await self.audit.ruled(bundle_entry(policy, event.at), policy.seal.tree, event.at)
-            except (Transient, Refused) as error:
-                get_logger().error("audit_not_written", error=str(error))
-                return
-            events.popleft()
+        async with self._recording:
+            while events:
+                event = events[0]
+                policy = event.in_force
+                try:
+                    if event.refused:
+                        await self.audit.add([refusal_entry(event.refused, policy, event.at)])
+                    else:
+                        await self.audit.ruled(bundle_entry(policy, event.at), policy.seal.tree, event.at)
+                except (Transient, Refused) as error:
+                    get_logger().error("audit_not_written", error=str(error))
+                    return
+                events.popleft()
 
     # --- looking -------------------------------------------------------------------------------------------------
 

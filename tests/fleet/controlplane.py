@@ -108,7 +108,7 @@ def apiserver(binary: Path, plane: ControlPlane, certificates: Certificates, etc
         f"--audit-policy-file={plane.audit_policy_path}",
         f"--audit-log-path={plane.folder / 'audit.log'}",
         "--audit-log-maxsize=50",
-        "--audit-log-maxbackup=1",
+        "--audit-log-maxbackup=20",
     ]
     return ProcessSpec(f"{plane.name}-apiserver", argv, child_environment())
 

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal
 
 from tests.fleet import binaries, certificates, controlplane, jobset, kueue, manifests, rbac
-from tests.fleet.api import KubeApi, wait_for_condition
+from tests.fleet.api import ApiRefusal, KubeApi, wait_for_condition
 from tests.fleet.bringup import PORT_NAMES, ClusterStart, Shared, answers, apply_nodes, new_token
 from tests.fleet.controlplane import ControlPlane
 from tests.fleet.manifests import FleetCluster, FleetNode
@@ -117,9 +118,12 @@ class LocalFleet:
         """The hub's kubeconfig for the daemon: its own ServiceAccount with deploy's RBAC, not the administrator."""
         return self.directory / "clusters" / HUB_NAME / "entrepot.kubeconfig"
 
-    def audit_path(self, name: str) -> Path:
-        """What ServiceAccounts asked of a cluster's apiserver, one JSON object a line."""
-        return self.directory / "clusters" / name / "audit.log"
+    def audit_lines(self, name: str) -> list[str]:
+        """What ServiceAccounts asked of a cluster's apiserver, one JSON object a line, oldest first. The apiserver sets
+        a file that has grown large aside under a name with its time."""
+        folder = self.directory / "clusters" / name
+        files = [*sorted(folder.glob("audit-*.log")), folder / "audit.log"]
+        return [line for path in files for line in path.read_text().splitlines()]
 
     def stop(self) -> None:
         """End every process of the fleet. Logs stay in its directory, data do not outlive the next start."""
@@ -198,7 +202,11 @@ class LocalFleet:
                 for pod in pods:
                     metadata = pod["metadata"]
                     path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-                    api.request("DELETE", path, {"gracePeriodSeconds": 0})
+                    try:
+                        api.request("DELETE", path, {"gracePeriodSeconds": 0})
+                    except ApiRefusal as refusal:
+                        if refusal.status_code != HTTPStatus.NOT_FOUND:  # its Job went meanwhile, and took it along
+                            raise
 
     def cordon(self, cluster: str, node_name: str, cordoned: bool = True) -> None:
         """Mark a node unschedulable, or schedulable again."""

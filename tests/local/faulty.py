@@ -203,7 +203,7 @@ def revoke(endpoint: Endpoint, name: str) -> None:
 def tries(fleet: LocalFleet, workloads: Sequence[str]) -> dict[str, list[int]]:
     """What the hub answered to each attempt of the daemon to nominate, by Workload, in order: its audit log."""
     found: dict[str, list[int]] = {name: [] for name in workloads}
-    for line in fleet.audit_path("hub").read_text().splitlines():
+    for line in fleet.audit_lines("hub"):
         if '"subresource":"status"' not in line or '"verb":"patch"' not in line:
             continue
         entry = json.loads(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -28,9 +29,9 @@ from tests.loops.jobs import B200, H100, H200, gang
 
 pytestmark = pytest.mark.local
 BAD = "cloud-c-us"
+"""The only cluster with B200."""
 CREDENTIALS_S = 40.0
 """The daemon reads its kubeconfigs again twice a minute."""
-"""The only cluster with B200."""
 OTHERS = ("onprem-eu", "cloud-a-fi")
 
 
@@ -133,13 +134,20 @@ def test_a_worker_that_takes_seconds_for_each_answer_delays_no_other(faulty: Bed
     assert no_slower(during, before), (during, before)
 
 
+@contextlib.contextmanager
+def credentials_taken(faulty: Bed) -> Iterator[None]:
+    """Wait until the daemon has read the kubeconfig that the body writes: it looks at files now and then."""
+    taken = faulty.running.log().count('"credentials_changed"')
+    yield
+    wait_for(lambda: faulty.running.log().count('"credentials_changed"') > taken, CREDENTIALS_S, faulty.tell)
+
+
 def test_a_revoked_token_costs_one_cluster_and_a_new_kubeconfig_is_taken_without_a_restart(
     faulty: Bed, local_fleet: LocalFleet
 ) -> None:
     worker, process = local_fleet.workers[BAD], faulty.running.process.pid
-    taken = faulty.running.log().count('"credentials_changed"')
-    faulty.give_access(BAD, revocable_token(worker, "fault-token"))
-    wait_for(lambda: faulty.running.log().count('"credentials_changed"') > taken, CREDENTIALS_S, faulty.tell)
+    with credentials_taken(faulty):
+        faulty.give_access(BAD, revocable_token(worker, "fault-token"))
     faulty.wait_connected(BAD)
     before = faulty.latencies(elsewhere("fault-trusted", 4))
 
@@ -167,9 +175,6 @@ def test_every_fault_at_once_on_one_worker_delays_no_other(faulty: Bed, local_fl
     worker, proxy, over = local_fleet.workers[BAD], faulty.proxies[BAD], threading.Event()
     before = faulty.latencies(elsewhere("fault-calm", 4))
 
-    def crawl(found: Proxy) -> None:
-        found.slow(3.0, bytes_per_s=500)
-
     def storm() -> None:
         """One after the other, each for a moment, with a revoked token all the time."""
         while not over.is_set():
@@ -185,7 +190,8 @@ def test_every_fault_at_once_on_one_worker_delays_no_other(faulty: Bed, local_fl
                 proxy.mend()
                 over.wait(0.1)
 
-    faulty.give_access(BAD, "revoked")
+    with credentials_taken(faulty):  # until then the storm would leave it the token that is still good
+        faulty.give_access(BAD, "revoked")
     thread = threading.Thread(target=storm)
     thread.start()
     try:

@@ -113,7 +113,7 @@ def words(grant: Grant) -> str:
 
 def audit(fleet: LocalFleet, cluster: str, since: int = 0) -> list[dict[str, Any]]:
     """What the daemon's account asked of a cluster, without the first `since` requests."""
-    lines = fleet.audit_path(cluster).read_text().splitlines()[since:]
+    lines = fleet.audit_lines(cluster)[since:]
     entries: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
     user = rbac.user_name(rbac.DAEMON if cluster == "hub" else rbac.READER)
     assert {entry["user"]["username"] for entry in entries} <= {user}, "nobody else has a ServiceAccount here"

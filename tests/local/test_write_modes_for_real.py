@@ -194,7 +194,7 @@ def test_a_nomination_that_an_eviction_left_behind_is_cleared(
         hub.create(gang("any-left", product=B200, says={"clusters": "onprem-eu"}))  # fits nowhere, so it waits
         wait_for(lambda: reserved(hub, "any-left"), 30)
         workload = hub.workloads(NAMESPACE)["any-left"]
-        body = {"status": {"nominatedClusterNames": ["cloud-b-fr"]}}
+        body = {"status": {"nominatedClusterNames": ["cloud-a-fi"]}}  # has no such GPU: the copy there waits
         with local_fleet.hub.api() as api:
             api.request("PATCH", f"{path_of(workload)}/status", body, MERGE, fieldManager="older-daemon")
         retry_on_hub(local_fleet, hub, "any-left")
@@ -348,10 +348,11 @@ def test_fr_rac_03_a_ttl_of_nothing_does_not_run_the_job_twice(
 ) -> None:
     manifest = gang("any-ttl", product=H100, duration="5s", ttlSecondsAfterFinished=0)
     hub.create(manifest)
+    wait_for(lambda: "any-ttl" in hub.workloads(NAMESPACE), 30)
     seen: set[str] = set()
 
     def over() -> bool:
-        """Finished in time after all, or found to have vanished after its pods had ended."""
+        """Finished in time after all (and gone with its job), or found to have vanished after its pods had ended."""
         workload = hub.workloads(NAMESPACE).get("any-ttl")
         if workload is not None:
             seen.update(hub.copies(NAMESPACE).get(workload["metadata"]["name"], []))
