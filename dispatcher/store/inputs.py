@@ -15,13 +15,11 @@ import json
 import operator
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, get_type_hints
 
-from sqlalchemy import delete, func, insert, literal, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, delete, func, insert, literal, select, update
 
 from dispatcher.core.ids import DecisionId
 from dispatcher.core.plain import PlainCodec, PlainError, plain_codec
@@ -32,9 +30,8 @@ from dispatcher.core.traffic import EMPTY, Traffic
 from dispatcher.core.workload import Request
 from dispatcher.logs import get_logger
 from dispatcher.store.codec import CodecError
+from dispatcher.store.database import Database, rows_of
 from dispatcher.store.tables import from_micros, input_pieces, input_segments, inputs, to_micros
-
-Transaction = Callable[[str], AbstractAsyncContextManager[AsyncConnection]]
 
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 _FORM = 1
@@ -257,10 +254,9 @@ class InputLog:
     Losing inputs never stops a decision: one that cannot be packed, or whose segment is gone, is stored without them.
     """
 
-    def __init__(self, writing: Transaction, reading: Transaction, limits: InputLimits | None = None) -> None:
+    def __init__(self, database: Database, limits: InputLimits | None = None) -> None:
         self.limits = limits or InputLimits()
-        self._writing = writing
-        self._reading = reading
+        self._database = database
         self._packer = Packer()
         self._lock = asyncio.Lock()
         self._segment: int | None = None
@@ -279,32 +275,36 @@ class InputLog:
                 return None
             return dataclasses.replace(packed, segment=segment)
 
-    async def write(self, connection: AsyncConnection, packed: Packed) -> None:
-        """Store a decision's inputs in the caller's transaction."""
+    def write(self, connection: Connection, packed: Packed) -> bool:
+        """Store a decision's inputs in the caller's transaction; returns whether their segment was still there."""
         segment = packed.segment
         grown = (
             update(input_segments)
             .where(input_segments.c.id == segment)
             .values(size=input_segments.c.size + packed.size, decisions=input_segments.c.decisions + 1)
         )
-        if (await connection.execute(grown)).rowcount == 0:
-            get_logger().warning("inputs_not_kept", decision=packed.decision, error="its segment was dropped")
-            if segment == self._segment:
-                self._packer, self._segment = Packer(), None
-            return
+        if connection.execute(grown).rowcount == 0:
+            return False
         rows = [{"segment": segment, "digest": digest, "content": content} for digest, content in packed.new]
         new = _insert_of(connection)
         for start in range(0, len(rows), _BATCH):
-            await connection.execute(new(input_pieces).on_conflict_do_nothing(), rows[start : start + _BATCH])
+            connection.execute(new(input_pieces).on_conflict_do_nothing(), rows[start : start + _BATCH])
         row = {"decision": packed.decision, "segment": segment, "document": packed.document}
-        await connection.execute(new(inputs).on_conflict_do_nothing(), row)
+        connection.execute(new(inputs).on_conflict_do_nothing(), row)
+        return True
 
-    def committed(self, packed: Packed) -> None:
-        """The transaction that wrote `packed` is durable."""
-        if packed.segment == self._segment:
+    def committed(self, packed: Packed, kept: bool) -> None:
+        """The transaction that wrote `packed` is durable; `kept` is what `write` said."""
+        if not kept:
+            get_logger().warning("inputs_not_kept", decision=packed.decision, error="its segment was dropped")
+        if packed.segment != self._segment:
+            return
+        if kept:
             self._packer.committed(packed)
             self._size += packed.size
             self._count += 1
+        else:
+            self._packer, self._segment = Packer(), None
 
     async def _current(self, now: int) -> int:
         """The segment to write to: a new one at first, and when the last is full or old. Then the oldest may go.
@@ -317,11 +317,15 @@ class InputLog:
         if old is not None and not full and not aged:
             return old
         carried = self._packer.live() & self._packer.stored if old is not None else frozenset[str]()
-        async with self._writing("beginning a segment of inputs") as connection:
+
+        def begin(connection: Connection) -> tuple[int, int]:
             begun = insert(input_segments).values(started_at=now, size=0, decisions=0).returning(input_segments.c.id)
-            segment: int = (await connection.execute(begun)).scalar_one()
-            size = await _copy(connection, old, segment, sorted(carried))
-            await _drop(connection, await _too_many(connection, limits, now, segment))
+            segment: int = connection.execute(begun).scalar_one()
+            size = _copy(connection, old, segment, sorted(carried))
+            _drop(connection, _too_many(connection, limits, now, segment))
+            return segment, size
+
+        segment, size = await self._database.write("beginning a segment of inputs", begin)
         self._packer.stored = set(carried)
         self._segment, self._started_at, self._size, self._count = segment, now, size, 0
         return segment
@@ -329,16 +333,20 @@ class InputLog:
     async def expire(self, before: datetime) -> None:
         """Drop segments that began before `before` and are no longer written to."""
         query = select(input_segments.c.id).where(input_segments.c.started_at < to_micros(before))
-        async with self._writing("dropping old inputs") as connection:
-            found = (await connection.scalars(query)).all()
-            await _drop(connection, [segment for segment in found if segment != self._segment])
+        current = self._segment
+
+        def drop(connection: Connection) -> None:
+            _drop(connection, [segment for segment in connection.scalars(query).all() if segment != current])
+
+        await self._database.write("dropping old inputs", drop)
 
     async def kept(self) -> tuple[int, datetime | None]:
         """Bytes of all segments, and since when inputs are kept; None when none are."""
-        query = select(func.sum(input_segments.c.size), func.min(input_segments.c.started_at))
-        async with self._reading("measuring inputs") as connection:
-            size, oldest = (await connection.execute(query)).one()
-        return int(size or 0), from_micros(oldest) if oldest is not None else None
+        query = select(
+            func.sum(input_segments.c.size).label("size"), func.min(input_segments.c.started_at).label("oldest")
+        )
+        (found,) = await self._database.read("measuring inputs", rows_of(query))
+        return int(found.size or 0), from_micros(found.oldest) if found.oldest is not None else None
 
     async def read(self, decision: DecisionId) -> Inputs | None:
         """The inputs of a decision; None when they are not, or no longer, kept.
@@ -347,20 +355,24 @@ class InputLog:
             CodecError: pieces are missing or not of this version's vocabulary.
         """
         query = select(inputs.c.segment, inputs.c.document).where(inputs.c.decision == decision)
-        async with self._reading("reading inputs") as connection:
-            row = (await connection.execute(query)).first()
+
+        def read(connection: Connection) -> tuple[bytes, dict[str, bytes]] | None:
+            row = connection.execute(query).first()
             if row is None:
                 return None
             document = _plain(row.document, "document")
             _check_form(document)
             wanted = [digest for digest, _, _ in document["clusters"]]
-            found = await _pieces(connection, row.segment, wanted)
+            found = _pieces(connection, row.segment, wanted)
             parts = [d for digest in wanted for ds in _plain(found[digest], digest)["parts"].values() for d in ds]
-            found |= await _pieces(connection, row.segment, [document["policy"], *document["holds"], *parts])
-        return await asyncio.to_thread(unpacked, row.document, found)
+            found |= _pieces(connection, row.segment, [document["policy"], *document["holds"], *parts])
+            return row.document, found
+
+        stored = await self._database.read("reading inputs", read)
+        return await asyncio.to_thread(unpacked, *stored) if stored is not None else None
 
 
-def _insert_of(connection: AsyncConnection) -> Callable[[Any], Any]:
+def _insert_of(connection: Connection) -> Callable[[Any], Any]:
     """The dialect's own `insert`, which knows what to do on a conflict; the other dialect is not loaded."""
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects.postgresql import insert as insert_postgresql
@@ -371,22 +383,22 @@ def _insert_of(connection: AsyncConnection) -> Callable[[Any], Any]:
     return insert_sqlite
 
 
-async def _copy(connection: AsyncConnection, old: int | None, new: int, digests: list[str]) -> int:
+def _copy(connection: Connection, old: int | None, new: int, digests: list[str]) -> int:
     """Copy pieces into another segment; returns their bytes."""
     size = 0
     for start in range(0, len(digests), _BATCH):
         chosen = (input_pieces.c.segment == old) & input_pieces.c.digest.in_(digests[start : start + _BATCH])
         query = select(literal(new), input_pieces.c.digest, input_pieces.c.content).where(chosen)
-        await connection.execute(insert(input_pieces).from_select(["segment", "digest", "content"], query))
-        size += int(await connection.scalar(select(func.sum(func.length(input_pieces.c.content))).where(chosen)) or 0)
-    await connection.execute(update(input_segments).where(input_segments.c.id == new).values(size=size))
+        connection.execute(insert(input_pieces).from_select(["segment", "digest", "content"], query))
+        size += int(connection.scalar(select(func.sum(func.length(input_pieces.c.content))).where(chosen)) or 0)
+    connection.execute(update(input_segments).where(input_segments.c.id == new).values(size=size))
     return size
 
 
-async def _too_many(connection: AsyncConnection, limits: InputLimits, now: int, newest: int) -> list[int]:
+def _too_many(connection: Connection, limits: InputLimits, now: int, newest: int) -> list[int]:
     """The oldest segments, as far as they must go for size or age."""
     keep_after = now - limits.keep // timedelta(microseconds=1)
-    rows = (await connection.execute(select(input_segments).order_by(input_segments.c.id))).all()
+    rows = connection.execute(select(input_segments).order_by(input_segments.c.id)).all()
     total = sum(row.size for row in rows)
     gone: list[int] = []
     for row, later in zip(rows, [*rows[1:], None], strict=True):
@@ -399,13 +411,13 @@ async def _too_many(connection: AsyncConnection, limits: InputLimits, now: int, 
     return gone
 
 
-async def _drop(connection: AsyncConnection, segments: list[int]) -> None:
+def _drop(connection: Connection, segments: list[int]) -> None:
     for table, column in ((inputs, inputs.c.segment), (input_pieces, input_pieces.c.segment)):
-        await connection.execute(delete(table).where(column.in_(segments)))
-    await connection.execute(delete(input_segments).where(input_segments.c.id.in_(segments)))
+        connection.execute(delete(table).where(column.in_(segments)))
+    connection.execute(delete(input_segments).where(input_segments.c.id.in_(segments)))
 
 
-async def _pieces(connection: AsyncConnection, segment: int, digests: list[str]) -> dict[str, bytes]:
+def _pieces(connection: Connection, segment: int, digests: list[str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     wanted = sorted(set(digests))
     for start in range(0, len(wanted), _BATCH):
@@ -413,7 +425,7 @@ async def _pieces(connection: AsyncConnection, segment: int, digests: list[str])
         query = select(input_pieces.c.digest, input_pieces.c.content).where(
             input_pieces.c.segment == segment, input_pieces.c.digest.in_(batch)
         )
-        found |= {row.digest: row.content for row in (await connection.execute(query)).all()}
+        found |= {row.digest: row.content for row in connection.execute(query).all()}
     missing = [digest for digest in wanted if digest not in found]
     if missing:
         raise CodecError(f"stored inputs are not complete: {len(missing)} of {len(wanted)} pieces are missing")

@@ -6,14 +6,11 @@ import asyncio
 from pathlib import Path
 from types import ModuleType
 
-from sqlalchemy import Connection
-from sqlalchemy.ext.asyncio import AsyncEngine
-
 from dispatcher.core.errors import Fatal, Refused
 from dispatcher.store import schema, sqlite
-from dispatcher.store.faults import translated
+from dispatcher.store.database import Database, FileDatabase, ServerDatabase
 from dispatcher.store.inputs import InputLimits
-from dispatcher.store.sql import WRITES, SqlStore
+from dispatcher.store.sql import SqlStore
 
 SCHEMES = ("postgresql://", "postgres://")
 _OPEN_DEADLINE_S = 120.0
@@ -50,29 +47,35 @@ async def open_store(
         Fatal: not a database, damaged, on a file system without WAL, or written by a newer version.
         Transient: locked by another process, the disk is full, or the server cannot be reached.
     """
-    file = Path(target)
     if is_postgres(target):
-        engine = _postgres().engine_for(str(target), deadline_s)
+        database = await _open_server(str(target), deadline_s)
     else:
-        sqlite.make_file(file)
-        engine = sqlite.engine_for(file, deadline_s, busy_s)
+        database = await _open_file(Path(target), deadline_s, busy_s)
+    return SqlStore(database, replay=replay)
 
-    def upgrade(connection: Connection) -> None:
-        if is_postgres(target):
-            _postgres().upgrade(connection, str(target))
-        else:
-            sqlite.upgrade(connection, file)
 
+async def _open_server(url: str, deadline_s: float) -> Database:
+    server = _postgres()
+    database = ServerDatabase(server.engine_for(url, deadline_s), deadline_s)
     try:
-        async with translated(_OPEN_DEADLINE_S, f"opening {shown(target)}"):
-            if not is_postgres(target):
-                await sqlite.prepare(engine, file)
-            async with engine.execution_options(**{WRITES: True}).begin() as connection:
-                await connection.run_sync(upgrade)
+        await database.write(f"opening {shown(url)}", lambda found: server.upgrade(found, url), _OPEN_DEADLINE_S)
     except BaseException:
-        await engine.dispose()
+        await database.close()
         raise
-    return SqlStore(engine, deadline_s, replay=replay)
+    return database
+
+
+async def _open_file(file: Path, deadline_s: float, busy_s: float) -> Database:
+    sqlite.make_file(file)
+    engine = sqlite.engine_for(file, deadline_s, busy_s)
+    database = FileDatabase(engine, deadline_s)
+    try:
+        await database.aside(f"opening {file}", lambda: sqlite.prepare(engine, file), _OPEN_DEADLINE_S)
+        await database.write(f"opening {file}", lambda found: sqlite.upgrade(found, file), _OPEN_DEADLINE_S)
+    except BaseException:
+        await database.close()
+        raise
+    return database
 
 
 async def open_records(target: Path | str, *, deadline_s: float = 5.0) -> SqlStore:
@@ -82,18 +85,17 @@ async def open_records(target: Path | str, *, deadline_s: float = 5.0) -> SqlSto
         Fatal: no such file, not a store, or of another schema version.
         Transient: locked or unreadable now.
     """
-    engine: AsyncEngine
+    database: Database
     if is_postgres(target):
-        engine = _postgres().engine_for(str(target), deadline_s, read_only=True)
+        database = ServerDatabase(_postgres().engine_for(str(target), deadline_s, read_only=True), deadline_s, True)
     else:
-        engine = sqlite.reading_engine(Path(target), deadline_s)
+        database = FileDatabase(sqlite.reading_engine(Path(target), deadline_s), deadline_s, True)
     try:
-        async with translated(deadline_s, f"opening {shown(target)}"), engine.connect() as connection:
-            await connection.run_sync(schema.require_head, shown(target))
+        await database.read(f"opening {shown(target)}", lambda found: schema.require_head(found, shown(target)))
     except BaseException:
-        await engine.dispose()
+        await database.close()
         raise
-    return SqlStore(engine, deadline_s, read_only=True)
+    return SqlStore(database)
 
 
 async def copy_store(target: Path | str, to: Path) -> None:

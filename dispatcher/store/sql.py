@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import partial
 
-from sqlalchemy import Row, Select, delete, func, insert, or_, select, text, update
+from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from dispatcher.core.audit import entries_of
 from dispatcher.core.decision import Decision, Outcome
@@ -29,12 +27,10 @@ from dispatcher.store.codec import (
     encode_hold,
     wait_fingerprint,
 )
-from dispatcher.store.faults import translated
+from dispatcher.store.database import Database, rows_of, run_of, scalar_of
 from dispatcher.store.inputs import InputLimits, InputLog
 from dispatcher.store.tables import decisions, from_micros, holds, intents, leadership, to_micros
 
-WRITES = "entrepot_writes"
-"""Execution option of connections that will write: they take the lock at BEGIN (see opening)."""
 MAX_ROWS = 1000
 _PRUNE_BATCH = 500
 _NEWEST_BATCH = 100
@@ -44,17 +40,10 @@ _NEWEST_BATCH = 100
 class SqlStore:
     """Implements `dispatcher.core.ports.Store`; made by `open_store` or `open_records`."""
 
-    def __init__(
-        self, engine: AsyncEngine, deadline_s: float, *, read_only: bool = False, replay: InputLimits | None = None
-    ) -> None:
-        self._engine = engine
-        self._deadline_s = deadline_s
-        self._read_only = read_only
-        # One writer at a time is SQLite's own rule; queueing here keeps it fair and off the busy timeout.
-        self._sqlite = engine.dialect.name == "sqlite"
-        self._writer = asyncio.Semaphore(1 if self._sqlite else 1000)
-        self.input_log = InputLog(self._writing, self._reading, replay)
-        self.audit_log = AuditLog(self._writing, self._reading)
+    def __init__(self, database: Database, replay: InputLimits | None = None) -> None:
+        self._database = database
+        self.input_log = InputLog(database, replay)
+        self.audit_log = AuditLog(database)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -76,32 +65,38 @@ class SqlStore:
         """
         self._check_same(decision, hold, intent)
         row = _decision_row(decision)
-        packed = await self.input_log.pack(decision.id, seen) if seen is not None and not self._read_only else None
+        packed = (
+            await self.input_log.pack(decision.id, seen) if seen is not None and not self._database.read_only else None
+        )
         told = tuple(entries_of(decision, seen)) if seen is not None else ()
+
+        def record(connection: Connection) -> bool:
+            """Returns whether what it saw is kept with it."""
+            known = connection.scalar(select(decisions.c.seq).where(decisions.c.id == decision.id))
+            if known is not None:
+                return True
+            if intent is not None:
+                _require_term(connection, intent.term)
+            connection.execute(insert(decisions).values(row))
+            if hold is not None:
+                connection.execute(insert(holds).values(_hold_row(hold)))
+            if intent is not None:
+                connection.execute(insert(intents).values(_intent_row(intent, decision)))
+            if decision.outcome is Outcome.WAIT:
+                _thin_waits(connection, decision.workload)
+            kept = packed is None or self.input_log.write(connection, packed)
+            self.audit_log.append(connection, told)
+            return kept
+
         try:
-            async with self._writing("recording a decision") as connection:
-                known = await connection.scalar(select(decisions.c.seq).where(decisions.c.id == decision.id))
-                if known is not None:
-                    return
-                if intent is not None:
-                    await _require_term(connection, intent.term)
-                await connection.execute(insert(decisions).values(row))
-                if hold is not None:
-                    await connection.execute(insert(holds).values(_hold_row(hold)))
-                if intent is not None:
-                    await connection.execute(insert(intents).values(_intent_row(intent, decision)))
-                if decision.outcome is Outcome.WAIT:
-                    await _thin_waits(connection, decision.workload)
-                if packed is not None:
-                    await self.input_log.write(connection, packed)
-                await self.audit_log.append(connection, told)
+            kept = await self._database.write("recording a decision", record)
         except IntegrityError:
             # Where writers do not exclude each other (PostgreSQL), another may have recorded it since our look.
             if await self.decision(decision.id) is None:
                 raise Conflict(f"store: another nomination of {decision.key} is open or on the same version") from None
             return
         if packed is not None:
-            self.input_log.committed(packed)
+            self.input_log.committed(packed, kept)
 
     async def mark(self, decision: DecisionId, state: IntentState, now: datetime) -> None:
         """Move an intent on. ABANDONED also drops the decision's hold, in the same transaction.
@@ -109,8 +104,9 @@ class SqlStore:
         Raises:
             Refused: no such intent: it was never committed.
         """
-        async with self._writing("marking an intent") as connection:
-            changed = await connection.execute(
+
+        def mark(connection: Connection) -> None:
+            changed = connection.execute(
                 update(intents)
                 .where(intents.c.decision == decision)
                 .values(state=state.value, changed_at=to_micros(now))
@@ -118,28 +114,31 @@ class SqlStore:
             if changed.rowcount == 0:
                 raise Refused(f"store: decision {decision} has no intent to mark {state.value}")
             if state is IntentState.ABANDONED:
-                await connection.execute(delete(holds).where(holds.c.decision == decision))
+                connection.execute(delete(holds).where(holds.c.decision == decision))
+
+        await self._database.write("marking an intent", mark)
 
     async def release(self, workload: WorkloadUid, now: datetime) -> None:
         """Drop all holds of a workload; none is fine too."""
-        async with self._writing("releasing holds") as connection:
-            await connection.execute(delete(holds).where(holds.c.workload == workload))
+        await self._database.write("releasing holds", run_of(delete(holds).where(holds.c.workload == workload)))
 
     async def lead(self, term: int, holder: str, now: datetime) -> None:
         """Begin a term. See `dispatcher.core.ports.Fence`."""
-        async with self._writing("beginning a term") as connection:
-            row = (await connection.execute(select(leadership).with_for_update())).one()
+
+        def begin(connection: Connection) -> None:
+            row = connection.execute(select(leadership).with_for_update()).one()
             if (row.term, row.holder) == (term, holder):
                 return
             if row.term >= term:
                 raise Fenced(f"store: term {row.term} of {row.holder or 'nobody'} has begun; {term} is over")
             begun = {"term": term, "holder": holder, "since": to_micros(now)}
-            await connection.execute(update(leadership).values(begun))
+            connection.execute(update(leadership).values(begun))
+
+        await self._database.write("beginning a term", begin)
 
     async def term(self) -> int:
         """The newest term that began; 0 = none."""
-        async with self._reading("reading the term") as connection:
-            return int(await connection.scalar(select(leadership.c.term)) or 0)
+        return int(await self._database.read("reading the term", scalar_of(select(leadership.c.term))) or 0)
 
     async def prune(self, before: datetime, live: Collection[WorkloadUid] = ()) -> int:
         """Forget decisions older than `before`, with their closed intents; returns how many.
@@ -151,15 +150,10 @@ class SqlStore:
         await self.input_log.expire(before)
         keep = await self._kept(sorted(live))
         while True:
-            async with self._writing("pruning") as connection:
-                rows = (await connection.execute(_prunable(cutoff, last))).all()
-                if not rows:
-                    return total
-                last = rows[-1].seq
-                ids = [row.id for row in rows if row.id not in keep]
-                await connection.execute(delete(intents).where(intents.c.decision.in_(ids)))
-                await connection.execute(delete(decisions).where(decisions.c.id.in_(ids)))
-                total += len(ids)
+            reached, gone = await self._database.write("pruning", partial(_prune, cutoff, last, keep))
+            if reached is None:
+                return total
+            last, total = reached, total + gone
 
     async def compact(self, step_pages: int = 256) -> int:
         """Give the room of what was pruned back to the file system, in short steps; returns pages of SQLite.
@@ -167,11 +161,8 @@ class SqlStore:
         PostgreSQL's autovacuum does this by itself: there it is nothing.
         """
         freed = 0
-        while self._sqlite:
-            async with self._writing("compacting") as connection:
-                before = int(await connection.scalar(text("PRAGMA freelist_count")) or 0)
-                (await connection.exec_driver_sql(f"PRAGMA incremental_vacuum({step_pages})")).close()
-                after = int(await connection.scalar(text("PRAGMA freelist_count")) or 0)
+        while self._database.is_file:
+            before, after = await self._database.write("compacting", partial(_compact, step_pages))
             freed += before - after
             if after == 0 or after == before:
                 break
@@ -180,8 +171,9 @@ class SqlStore:
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def holds(self) -> Sequence[Hold]:
-        async with self._reading("reading holds") as connection:
-            rows = (await connection.execute(select(holds).order_by(holds.c.made_at, holds.c.decision))).all()
+        rows = await self._database.read(
+            "reading holds", rows_of(select(holds).order_by(holds.c.made_at, holds.c.decision))
+        )
         try:
             return tuple(decode_hold(row.document) for row in rows)
         except CodecError as error:
@@ -191,8 +183,7 @@ class SqlStore:
     async def intents(self, state: IntentState) -> Sequence[Intent]:
         """Oldest first."""
         query = select(intents).where(intents.c.state == state.value).order_by(intents.c.made_at, intents.c.decision)
-        async with self._reading("reading intents") as connection:
-            rows = (await connection.execute(query)).all()
+        rows = await self._database.read("reading intents", rows_of(query))
         return tuple(_intent(row) for row in rows)
 
     async def decision(self, decision: DecisionId) -> Decision | None:
@@ -201,8 +192,10 @@ class SqlStore:
 
     async def record(self, decision: DecisionId) -> Record | None:
         """A decision with what it saw, for replay; None when there is no such decision, or its inputs are gone."""
-        async with self._reading("reading a record") as connection:
-            row = (await connection.execute(select(decisions).where(decisions.c.id == decision))).first()
+        rows = await self._database.read(
+            "reading a record", rows_of(select(decisions).where(decisions.c.id == decision))
+        )
+        row = rows[0] if rows else None
         try:
             found = await self.input_log.read(decision) if row is not None else None
         except CodecError as error:
@@ -224,8 +217,9 @@ class SqlStore:
             batch = workloads[start : start + _NEWEST_BATCH]
             ranked = select(decisions.c.seq, rank.label("rank")).where(decisions.c.workload.in_(batch)).subquery()
             newest = select(ranked.c.seq).where(ranked.c.rank == 1)
-            async with self._reading("reading the newest decisions") as connection:
-                rows = (await connection.execute(select(decisions).where(decisions.c.seq.in_(newest)))).all()
+            rows = await self._database.read(
+                "reading the newest decisions", rows_of(select(decisions).where(decisions.c.seq.in_(newest)))
+            )
             found += [_decision(row) for row in rows]
         return found
 
@@ -242,8 +236,7 @@ class SqlStore:
 
     async def position(self) -> int:
         """Where the newest decision is recorded; 0 = there is none."""
-        async with self._reading("following decisions") as connection:
-            return int(await connection.scalar(select(func.max(decisions.c.seq))) or 0)
+        return int(await self._database.read("following decisions", scalar_of(select(func.max(decisions.c.seq)))) or 0)
 
     async def newer(self, after: int, limit: int = 500) -> tuple[int, Sequence[Decision]]:
         """Decisions recorded after position `after`, in the order of their recording, and the position reached.
@@ -251,8 +244,7 @@ class SqlStore:
         Positions of commits that ran side by side may become visible out of order: ask with a margin.
         """
         query = select(decisions).where(decisions.c.seq > after).order_by(decisions.c.seq).limit(_bounded(limit))
-        async with self._reading("following decisions") as connection:
-            rows = (await connection.execute(query)).all()
+        rows = await self._database.read("following decisions", rows_of(query))
         return (rows[-1].seq if rows else after), tuple(_decision(row) for row in rows)
 
     async def keys_named(self, name: str, limit: int = 20) -> Sequence[str]:
@@ -264,46 +256,25 @@ class SqlStore:
             .order_by(func.max(decisions.c.decided_at).desc(), decisions.c.key)
             .limit(_bounded(limit))
         )
-        async with self._reading("looking a name up") as connection:
-            return tuple((await connection.scalars(query)).all())
+        rows = await self._database.read("looking a name up", rows_of(query))
+        return tuple(row.key for row in rows)
 
     async def close(self) -> None:
-        await self._engine.dispose()
+        await self._database.close()
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
     async def _decisions(self, query: Select[tuple[object, ...]], limit: int) -> Sequence[Decision]:
         ordered = query.order_by(decisions.c.decided_at.desc(), decisions.c.seq.desc()).limit(_bounded(limit))
-        async with self._reading("reading decisions") as connection:
-            rows = (await connection.execute(ordered)).all()
+        rows = await self._database.read("reading decisions", rows_of(ordered))
         return tuple(_decision(row) for row in rows)
 
     async def _kept(self, live: Sequence[WorkloadUid]) -> frozenset[str]:
         """Ids of each live workload's newest decision and newest choice."""
         kept: set[str] = set()
-        by_time = select(decisions.c.id).order_by(decisions.c.decided_at.desc(), decisions.c.seq.desc()).limit(1)
         for start in range(0, len(live), _PRUNE_BATCH):
-            async with self._reading("pruning") as connection:
-                for uid in live[start : start + _PRUNE_BATCH]:
-                    mine = by_time.where(decisions.c.workload == uid)
-                    for query in (mine, mine.where(decisions.c.chosen.is_not(None))):
-                        found = await connection.scalar(query)
-                        if found is not None:
-                            kept.add(found)
+            kept |= await self._database.read("pruning", partial(_kept_of, live[start : start + _PRUNE_BATCH]))
         return frozenset(kept)
-
-    @asynccontextmanager
-    async def _writing(self, what: str) -> AsyncIterator[AsyncConnection]:
-        if self._read_only:
-            raise Refused("store: opened for reading only")
-        writing = self._engine.execution_options(**{WRITES: True})
-        async with translated(self._deadline_s, what), self._writer, writing.begin() as connection:
-            yield connection
-
-    @asynccontextmanager
-    async def _reading(self, what: str) -> AsyncIterator[AsyncConnection]:
-        async with translated(self._deadline_s, what), self._engine.connect() as connection:
-            yield connection
 
     @staticmethod
     def _check_same(decision: Decision, hold: Hold | None, intent: Intent | None) -> None:
@@ -312,14 +283,14 @@ class SqlStore:
                 raise Refused(f"store: {what} of decision {part.decision} cannot be committed with {decision.id}")
 
 
-async def _require_term(connection: AsyncConnection, term: int) -> None:
+def _require_term(connection: Connection, term: int) -> None:
     """Raises Fenced when a later term has begun. The shared lock makes a term that begins now wait for our commit."""
-    row = (await connection.execute(select(leadership).with_for_update(read=True))).one()
+    row = connection.execute(select(leadership).with_for_update(read=True)).one()
     if term < row.term:
         raise Fenced(f"store: term {row.term} of {row.holder} has begun; {term} is over")
 
 
-async def _thin_waits(connection: AsyncConnection, workload: WorkloadUid) -> None:
+def _thin_waits(connection: Connection, workload: WorkloadUid) -> None:
     """Drop the middle of the three newest records when all three are the same wait."""
     newest = (
         select(decisions.c.seq, decisions.c.reasons, decisions.c.repeats)
@@ -327,13 +298,43 @@ async def _thin_waits(connection: AsyncConnection, workload: WorkloadUid) -> Non
         .order_by(decisions.c.decided_at.desc(), decisions.c.seq.desc())
         .limit(3)
     )
-    rows = (await connection.execute(newest)).all()
+    rows = connection.execute(newest).all()
     if len(rows) < 3 or rows[0].reasons is None or len({row.reasons for row in rows}) != 1:
         return
     last, middle, _ = rows
     counted = update(decisions).where(decisions.c.seq == last.seq).values(repeats=last.repeats + middle.repeats + 1)
-    await connection.execute(counted)
-    await connection.execute(delete(decisions).where(decisions.c.seq == middle.seq))
+    connection.execute(counted)
+    connection.execute(delete(decisions).where(decisions.c.seq == middle.seq))
+
+
+def _kept_of(workloads: Sequence[WorkloadUid], connection: Connection) -> set[str]:
+    by_time = select(decisions.c.id).order_by(decisions.c.decided_at.desc(), decisions.c.seq.desc()).limit(1)
+    kept: set[str] = set()
+    for uid in workloads:
+        mine = by_time.where(decisions.c.workload == uid)
+        for query in (mine, mine.where(decisions.c.chosen.is_not(None))):
+            found = connection.scalar(query)
+            if found is not None:
+                kept.add(found)
+    return kept
+
+
+def _prune(cutoff: int, after: int, keep: frozenset[str], connection: Connection) -> tuple[int | None, int]:
+    """One batch: how far it reached (None: there was nothing left), and how many decisions went."""
+    rows = connection.execute(_prunable(cutoff, after)).all()
+    if not rows:
+        return None, 0
+    ids = [row.id for row in rows if row.id not in keep]
+    connection.execute(delete(intents).where(intents.c.decision.in_(ids)))
+    connection.execute(delete(decisions).where(decisions.c.id.in_(ids)))
+    return rows[-1].seq, len(ids)
+
+
+def _compact(step_pages: int, connection: Connection) -> tuple[int, int]:
+    """One step: free pages before and after it."""
+    before = int(connection.scalar(text("PRAGMA freelist_count")) or 0)
+    connection.exec_driver_sql(f"PRAGMA incremental_vacuum({step_pages})").close()
+    return before, int(connection.scalar(text("PRAGMA freelist_count")) or 0)
 
 
 def _prunable(cutoff: int, after: int) -> Select[tuple[int, str]]:

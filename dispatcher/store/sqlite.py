@@ -12,25 +12,25 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, event
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import QueuePool
 
 from dispatcher.core.errors import Fatal
 from dispatcher.store import schema
+from dispatcher.store.database import CONNECTIONS, WRITES
 from dispatcher.store.faults import DAMAGE_FIX
-from dispatcher.store.sql import WRITES
 
 _CHECKED_BYTES = 256 * 1024 * 1024
 """Files up to this size are checked whole at start; larger ones as pages are read, or a start would take minutes."""
 _INCREMENTAL = 2
 
 
-def engine_for(file: Path, deadline_s: float, busy_s: float) -> AsyncEngine:
+def engine_for(file: Path, deadline_s: float, busy_s: float) -> Engine:
     """An engine on a file that is there (see make_file)."""
-    return _engine(f"sqlite+aiosqlite:///{file}", deadline_s, busy_s)
+    return _engine(f"sqlite:///{file}", deadline_s, busy_s)
 
 
-def reading_engine(file: Path, deadline_s: float) -> AsyncEngine:
+def reading_engine(file: Path, deadline_s: float) -> Engine:
     """An engine that changes no byte on disk.
 
     With no log beside the file nobody is writing, and the file is read as immutable: a plain read-only connection
@@ -39,7 +39,7 @@ def reading_engine(file: Path, deadline_s: float) -> AsyncEngine:
     if not file.is_file():
         raise Fatal(f"store: {file} does not exist", fix="name the daemon's store file with --store FILE")
     mode = "mode=ro" if file.with_name(file.name + "-wal").exists() else "mode=ro&immutable=1"
-    return _engine(f"sqlite+aiosqlite:///file:{quote(str(file))}?{mode}&uri=true", deadline_s, 2.0)
+    return _engine(f"sqlite:///file:{quote(str(file))}?{mode}&uri=true", deadline_s, 2.0)
 
 
 def make_file(file: Path) -> None:
@@ -54,11 +54,16 @@ def make_file(file: Path) -> None:
         ) from None
 
 
-def _engine(url: str, deadline_s: float, busy_s: float) -> AsyncEngine:
-    engine = create_async_engine(
-        url, pool_size=4, max_overflow=0, pool_timeout=deadline_s, connect_args={"timeout": busy_s}
+def _engine(url: str, deadline_s: float, busy_s: float) -> Engine:
+    engine = create_engine(
+        url,
+        poolclass=QueuePool,
+        pool_size=CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=deadline_s,
+        connect_args={"timeout": busy_s, "check_same_thread": False},
     )
-    _install_hooks(engine.sync_engine)
+    _install_hooks(engine)
     return engine
 
 
@@ -73,7 +78,7 @@ def _install_hooks(engine: Engine) -> None:
             cursor.execute("PRAGMA synchronous=FULL")
             cursor.close()
         except BaseException:
-            raw.close()  # a connection whose hook fails never reaches the pool, and would keep its thread
+            raw.close()  # a connection whose hook fails never reaches the pool
             raise
 
     @event.listens_for(engine, "begin")
@@ -82,33 +87,32 @@ def _install_hooks(engine: Engine) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-async def prepare(engine: AsyncEngine, file: Path) -> None:
+def prepare(engine: Engine, file: Path) -> None:
     """Set what is a property of the file and not of a connection, and look for damage.
 
     Incremental vacuum lets the file shrink in small steps (SqlStore.compact); an older file is rewritten once.
     """
-    async with engine.connect() as connection:
-        raw: Any = await connection.get_raw_connection()
+    with engine.connect() as connection:
+        raw: Any = connection.connection.driver_connection
 
-        async def pragma(text: str) -> Any:
-            cursor = await raw.driver_connection.execute(f"PRAGMA {text}")
-            found = await cursor.fetchone()
+        def pragma(text: str) -> Any:
+            found = raw.execute(f"PRAGMA {text}").fetchone()
             return found[0] if found is not None else None
 
         small = _size(file) <= _CHECKED_BYTES
-        rewrite = small and await pragma("auto_vacuum") != _INCREMENTAL
+        rewrite = small and pragma("auto_vacuum") != _INCREMENTAL
         if rewrite:
-            await pragma(f"auto_vacuum={_INCREMENTAL}")
-        mode = await pragma("journal_mode=WAL")
+            pragma(f"auto_vacuum={_INCREMENTAL}")
+        mode = pragma("journal_mode=WAL")
         if mode != "wal":
             raise Fatal(
                 f"store: {file}: journal mode is {mode!r}, not 'wal'",
                 fix="keep the store on a local or block volume: network file systems cannot share a write-ahead log",
             )
-        if small and (found := await pragma("quick_check(1)")) != "ok":
+        if small and (found := pragma("quick_check(1)")) != "ok":
             raise Fatal(f"store: {file} is damaged: {found}", fix=DAMAGE_FIX)
         if rewrite:
-            await raw.driver_connection.execute("VACUUM")
+            raw.execute("VACUUM")
 
 
 def _size(file: Path) -> int:

@@ -23,6 +23,7 @@ from tests.loops.jobs import B200, H100, gang
 from tests.loops.replicas import TIMING, Pair, Replica
 from tests.loops.test_crash import Fuse, FusedStore, Killed
 from tests.postgres import PostgresServer
+from tests.store_files import asked, limit_pages
 
 pytestmark = pytest.mark.slow
 
@@ -401,17 +402,8 @@ async def test_a_full_disk_stops_new_nominations_and_nothing_else(tmp_path: Path
     await pair.until(lambda: pair.bench.phase("train-a") is Phase.PLACED)
     for _ in range(3):
         await pair.step()
-    engine = stores[0]._engine
-
-    async def limit(pages: int) -> None:
-        connections = [await engine.connect() for _ in range(4)]
-        for connection in connections:
-            await connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
-            await connection.close()
-
-    async with engine.connect() as connection:
-        used = (await connection.exec_driver_sql("PRAGMA page_count")).scalar_one()
-    await limit(used)
+    used = await asked(stores[0], "PRAGMA page_count")
+    limit_pages(stores[0], used)
     pair.replicas["two"].alive = False  # its own connections have room: it must not help out
     jobs = [f"train-{n}" for n in range(8)]
     submit(pair, *jobs)
@@ -421,7 +413,7 @@ async def test_a_full_disk_stops_new_nominations_and_nothing_else(tmp_path: Path
     assert waiting
     assert pair.replicas["one"].leads
     assert pair.bench.phase("train-a") is Phase.PLACED
-    await limit(used + 100_000)
+    limit_pages(stores[0], used + 100_000)
     await pair.until(pair.bench.finished("train-a", *jobs))
     assert pair.doubled() == {}
     await close(pair, stores)

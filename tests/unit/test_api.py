@@ -19,6 +19,7 @@ from dispatcher.runtime import LoopHealth
 from dispatcher.state import BlueprintStatus
 from dispatcher.store import SqlStore, open_store
 from dispatcher.web.api import build_api
+from tests.store_files import disconnect
 from tests.unit.api_world import World, admitted_on, copy_of, hub, worker, workload
 from tests.unit.records import NOW, USD, decision, hold_of, no_nodes, priced, rejected
 
@@ -310,7 +311,7 @@ async def test_why_still_answers_when_the_store_does_not(
 ) -> None:
     world.show(workload())
     world.state.latest[workload().uid] = decision(1, chosen=None)
-    await store._engine.dispose()
+    await disconnect(store)
     (tmp_path / "store.db").unlink()
     (tmp_path / "store.db").mkdir()
     body = (await api.get("/v1/why/team-a/train")).json()

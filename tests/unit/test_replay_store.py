@@ -18,6 +18,7 @@ from dispatcher.core.policy import Policy
 from dispatcher.core.replay import Inputs
 from dispatcher.core.snapshot import Snapshot, WorkerView
 from dispatcher.store import SqlStore, open_store
+from dispatcher.store.database import rows_of, run_of, scalar_of
 from dispatcher.store.inputs import InputLimits, Packer
 from dispatcher.store.tables import input_pieces, input_segments, inputs
 from tests.core_builders import NOW, copy, hold, node, policy, request, seen, snapshot, worker
@@ -58,10 +59,9 @@ async def opened(target: str, limits: InputLimits | None = None) -> AsyncIterato
 
 async def sizes(store: SqlStore) -> list[tuple[int, int, int]]:
     """(id, pieces, size as counted) of every segment."""
-    async with store._reading("a test") as connection:
-        rows = (await connection.execute(select(input_segments).order_by(input_segments.c.id))).all()
-        grouped = select(input_pieces.c.segment, func.count()).group_by(input_pieces.c.segment)
-        counts = {row[0]: int(row[1]) for row in (await connection.execute(grouped)).all()}
+    rows = await store._database.read("a test", rows_of(select(input_segments).order_by(input_segments.c.id)))
+    grouped = select(input_pieces.c.segment, func.count()).group_by(input_pieces.c.segment)
+    counts = {row[0]: int(row[1]) for row in await store._database.read("a test", rows_of(grouped))}
     return [(row.id, counts.get(row.id, 0), row.size) for row in rows]
 
 
@@ -160,9 +160,9 @@ async def test_the_size_is_bounded_and_what_is_left_can_be_replayed(target: str)
         assert kept == sorted(kept), "what is kept is the newest"
         assert 5 < sum(kept) < 40
         assert len(await store.recent(100)) == 40, "decisions outlive their inputs"
-        async with store._reading("a test") as connection:
-            owners = set((await connection.scalars(select(input_pieces.c.segment))).all())
-            owners |= set((await connection.scalars(select(inputs.c.segment))).all())
+        pieces = await store._database.read("a test", rows_of(select(input_pieces.c.segment)))
+        documents = await store._database.read("a test", rows_of(select(inputs.c.segment)))
+        owners = {row.segment for row in (*pieces, *documents)}
         assert owners <= {segment for segment, _, _ in segments}, "nothing is left of a dropped segment"
 
 
@@ -204,9 +204,8 @@ async def test_a_commit_that_failed_loses_no_piece(target: str) -> None:
 async def test_a_segment_that_another_leader_dropped_costs_inputs_and_no_decision(target: str) -> None:
     async with opened(target) as store:
         await keep(store, inputs_on(fleet()))
-        async with store._writing("a test") as connection:
-            for table in (inputs, input_pieces, input_segments):
-                await connection.execute(delete(table))
+        for table in (inputs, input_pieces, input_segments):
+            await store._database.write("a test", run_of(delete(table)))
         lost = await keep(store, inputs_on(fleet(), 1))
         assert await store.decision(lost.id) == lost
         assert await store.record(lost.id) is None
@@ -217,9 +216,8 @@ async def test_a_segment_that_another_leader_dropped_costs_inputs_and_no_decisio
 async def test_a_missing_or_damaged_piece_is_told_and_not_guessed(target: str) -> None:
     async with opened(target) as store:
         decision = await keep(store, inputs_on(fleet()))
-        async with store._writing("a test") as connection:
-            gone = (await connection.scalars(select(input_pieces.c.digest).limit(1))).one()
-            await connection.execute(delete(input_pieces).where(input_pieces.c.digest == gone))
+        gone = await store._database.read("a test", scalar_of(select(input_pieces.c.digest).limit(1)))
+        await store._database.write("a test", run_of(delete(input_pieces).where(input_pieces.c.digest == gone)))
         with pytest.raises(Refused, match="not complete: 1 of"):
             await store.record(decision.id)
 

@@ -10,14 +10,16 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import update
 
 from dispatcher.core.decision import Outcome
 from dispatcher.core.errors import Fatal, Refused, Transient
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.ports import IntentState, Store
 from dispatcher.store import SqlStore, decode_decision, open_records, open_store
+from dispatcher.store.database import run_of
 from dispatcher.store.tables import decisions
+from tests.store_files import asked, limit_pages
 from tests.unit.records import NOW, decision, hold_of, intent_of, no_nodes, priced, rejected
 
 
@@ -148,9 +150,7 @@ async def test_a_week_of_equal_waits_keeps_the_first_and_the_newest_record(store
     for record in waits:
         await store.commit(record, None, None)
     assert list(await store.decisions_of(waits[0].key)) == [waits[29], waits[0]]
-    async with store._engine.connect() as connection:
-        newest = await connection.execute(text("SELECT repeats FROM decisions ORDER BY seq DESC LIMIT 1"))
-        assert newest.scalar_one() == 28
+    assert await asked(store, "SELECT repeats FROM decisions ORDER BY seq DESC LIMIT 1") == 28
 
 
 async def test_a_wait_for_another_reason_starts_a_new_run(store: SqlStore) -> None:
@@ -275,14 +275,7 @@ async def test_a_full_disk_is_transient_and_what_was_there_stays_readable(tmp_pa
     store = await open_store(tmp_path / "store.db")
     kept = decision(1)
     await store.commit(kept, hold_of(kept), intent_of(kept))
-    async with store._engine.connect() as connection:
-        pages = (await connection.exec_driver_sql("PRAGMA page_count")).scalar_one()
-    with_limit = f"PRAGMA max_page_count={pages}"
-    # The limit belongs to a connection, so that every connection of the pool gets it.
-    connections = [await store._engine.connect() for _ in range(4)]
-    for connection in connections:
-        await connection.exec_driver_sql(with_limit)
-        await connection.close()
+    limit_pages(store, await asked(store, "PRAGMA page_count"))
     big = decision(2, candidates=tuple(priced(f"cluster-{n}", n) for n in range(60)))
     with pytest.raises(Transient, match="full"):
         await store.commit(big, hold_of(big), intent_of(big))
@@ -335,9 +328,8 @@ async def test_a_new_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
 
 
 async def test_commits_are_flushed_through_a_write_ahead_log(file_store: SqlStore) -> None:
-    async with file_store._engine.connect() as connection:
-        assert (await connection.exec_driver_sql("PRAGMA journal_mode")).scalar_one() == "wal"
-        assert (await connection.exec_driver_sql("PRAGMA synchronous")).scalar_one() == 2  # FULL
+    assert await asked(file_store, "PRAGMA journal_mode") == "wal"
+    assert await asked(file_store, "PRAGMA synchronous") == 2  # FULL
 
 
 async def test_records_of_a_daemon_that_is_down_are_read_without_changing_a_file(tmp_path: Path) -> None:
@@ -383,8 +375,8 @@ async def test_an_unreadable_record_is_named_and_the_others_stay_readable(store:
     good, bad = decision(1), decision(2, key="n/other")
     for record in (good, bad):
         await store.commit(record, None, None)
-    async with store._engine.begin() as connection:
-        await connection.execute(update(decisions).where(decisions.c.id == bad.id).values(document=b'{"id": 3}'))
+    spoil = update(decisions).where(decisions.c.id == bad.id).values(document=b'{"id": 3}')
+    await store._database.write("spoiling a record", run_of(spoil))
     with pytest.raises(Refused, match=f"decision {bad.id}, written by version 0.1.0"):
         await store.decision(bad.id)
     assert await store.decision(good.id) == good

@@ -12,12 +12,14 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from dispatcher.core.errors import Conflict, EntrepotError, Fatal, Fenced, Refused, Transient
 from dispatcher.core.ports import IntentState
 from dispatcher.store import SqlStore, copy_store, is_postgres, open_records, open_store, shown
 from tests.postgres import PASSWORD, PostgresServer, postgres_server
+from tests.store_files import asked
 from tests.unit.records import NOW, decision, hold_of, intent_of
 
 pytestmark = pytest.mark.slow
@@ -202,14 +204,13 @@ async def test_a_server_that_says_nothing_costs_a_deadline_and_not_the_daemon(po
 
 async def test_a_lock_held_by_another_session_is_ended_by_the_server_itself(postgres: PostgresServer) -> None:
     url = postgres.database()
-    first, second = await open_store(url, deadline_s=1.0), await open_store(url)
-    async with second._engine.begin() as connection:
-        await connection.exec_driver_sql("LOCK TABLE decisions IN ACCESS EXCLUSIVE MODE")
+    first = await open_store(url, deadline_s=1.0)
+    with psycopg.connect(url) as session:
+        session.execute("LOCK TABLE decisions IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(Transient, match=r"statement timeout|did not end within"):
             await first.commit(decision(), None, None)
     await first.commit(decision(), None, None)
     await first.close()
-    await second.close()
 
 
 async def test_a_wrong_password_and_a_missing_database_are_told_without_the_password(postgres: PostgresServer) -> None:
@@ -293,8 +294,7 @@ async def test_a_file_made_before_compaction_can_be_compacted_after_one_start(tm
     raw.execute("VACUUM")
     raw.close()
     store = await open_store(file)
-    async with store._engine.connect() as connection:
-        assert (await connection.exec_driver_sql("PRAGMA auto_vacuum")).scalar_one() == 2
+    assert await asked(store, "PRAGMA auto_vacuum") == 2
     await store.close()
 
 
