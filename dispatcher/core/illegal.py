@@ -54,6 +54,10 @@ class Awaits(StrEnum):
     """On which GPUs it runs is not known, and on others it would be legal."""
 
 
+Stand = tuple[WorkloadUid, ClusterName, bool]
+"""A workload where it waits (True) with a nomination, or runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Illegal:
     """One workload on one cluster. `because` is the verdict that decides; `since` is when we first saw it so."""
@@ -69,7 +73,7 @@ class Illegal:
     deadline: datetime | None = None
 
     @property
-    def identity(self) -> tuple[WorkloadUid, ClusterName, bool]:
+    def identity(self) -> Stand:
         return (self.workload.uid, self.cluster, self.waits)
 
 
@@ -92,7 +96,7 @@ class Sight:
         return found if found is not None and found.ours else None
 
 
-Seen = Mapping[tuple[WorkloadUid, ClusterName, bool], datetime]
+Seen = Mapping[Stand, datetime]
 """Since when each thing has been illegal."""
 Ended = frozenset[tuple[WorkloadUid, ClusterName]]
 """Waiting attempts that we have asked the hub to end."""
@@ -100,9 +104,11 @@ Ended = frozenset[tuple[WorkloadUid, ClusterName]]
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What is illegal of a workload now, and until when (exclusive) that answer holds; None: no bound of its own."""
+    """What is illegal of a workload now, what was judged and is legal, and until when (exclusive) these answers hold;
+    None: no bound of their own. What is being ended, or cannot be judged, is neither legal nor illegal."""
 
     found: tuple[Illegal, ...] = ()
+    legal: tuple[Stand, ...] = ()
     valid_until: datetime | None = None
 
 
@@ -116,8 +122,10 @@ def examine(workload: HubWorkload, sight: Sight, seen: Seen, ended: Ended) -> Ex
     request = build_request(workload, owner, sight.hub, sight.policy)
     if not isinstance(request, Request):
         return Examined()  # its owner is told what cannot be understood; nothing is concluded from it
-    places = workload.nominated if phase is Phase.NOMINATED else (workload.cluster_name,)
+    waits = phase is Phase.NOMINATED
+    places = workload.nominated if waits else (workload.cluster_name,)
     found: list[Illegal] = []
+    legal: list[Stand] = []
     ends: list[datetime] = []
     for cluster in places:
         site = sight.policy.clusters.get(cluster) if cluster is not None else None
@@ -127,11 +135,14 @@ def examine(workload: HubWorkload, sight: Sight, seen: Seen, ended: Ended) -> Ex
         ruling = ruling_on(request, site, sight.policy, sight.now, flavors)
         if ruling.valid_until is not None:
             ends.append(ruling.valid_until)
-        if not ruling.allowed:
-            since = seen.get((workload.uid, cluster, phase is Phase.NOMINATED), sight.now)
-            slipped_through = (workload.uid, cluster) in ended
-            found.append(_judged(workload, cluster, ruling, sight, (since, bool(flavors), slipped_through)))
-    return Examined(tuple(found), min(ends, default=None))
+        stand = (workload.uid, cluster, waits)
+        if ruling.allowed:
+            legal.append(stand)
+            continue
+        slipped_through = (workload.uid, cluster) in ended
+        known = (seen.get(stand, sight.now), bool(flavors), slipped_through)
+        found.append(_judged(workload, cluster, ruling, sight, known))
+    return Examined(tuple(found), tuple(legal), min(ends, default=None))
 
 
 def flavors_on(workload: HubWorkload, cluster: ClusterName, sight: Sight) -> tuple[FlavorName, ...]:

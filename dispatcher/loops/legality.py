@@ -21,7 +21,7 @@ from dispatcher.core.audit import AuditKind, Entry, bundle_entry, obligations_of
 from dispatcher.core.errors import Conflict, Refused, Transient
 from dispatcher.core.explain_findings import finding_text
 from dispatcher.core.ids import ClusterName, WorkloadUid
-from dispatcher.core.illegal import Course, Examined, Illegal, Sight, examine, may_end
+from dispatcher.core.illegal import Course, Examined, Illegal, Sight, Stand, examine, may_end
 from dispatcher.core.lease import Always
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Eviction, Leadership
@@ -36,6 +36,7 @@ from dispatcher.loops.telling import Teller
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, Waker
 from dispatcher.state import FleetState
+from residency.verdict import digest as without_places
 
 LOOP = "legality"
 RESYNC_S = 5.0
@@ -76,12 +77,13 @@ class LegalityLoop:
     """Called when dispatch should decide anew."""
     leadership: Leadership = field(default_factory=Always)
     _judged: dict[WorkloadUid, _Judged] = field(default_factory=dict)
-    _since: dict[tuple[WorkloadUid, ClusterName, bool], datetime] = field(default_factory=dict)
+    _since: dict[Stand, datetime] = field(default_factory=dict)
     _told: set[tuple[str, str, str, str]] = field(default_factory=set)
     _ended: set[tuple[WorkloadUid, ClusterName]] = field(default_factory=set)
     _newest: datetime | None = None
     """The newest instant that the clock has shown."""
-    _entries: dict[tuple[WorkloadUid, ClusterName, bool], str] = field(default_factory=dict)
+    _open: dict[Stand, str] = field(default_factory=dict)
+    """The newest row of everything that is illegal where it is and has not been found legal since."""
     _recording: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> None:
@@ -145,13 +147,13 @@ class LegalityLoop:
 
         A replica that stands by has seen the same and lets the leader write it; once it leads, it says what rules.
         """
-        events = self.state.bundle_events
-        if not self._leading():
-            newest = [event for event in events if not event.refused][-1:]
-            events.clear()
-            events.extend(newest)
-            return
         async with self._recording:
+            events = self.state.bundle_events
+            if not self._leading():
+                newest = [event for event in events if not event.refused][-1:]
+                events.clear()
+                events.extend(newest)
+                return
             while events:
                 event = events[0]
                 policy = event.in_force
@@ -247,18 +249,20 @@ class LegalityLoop:
                 await self._end(each)
 
     async def _record(self, found: tuple[Illegal, ...], now: datetime) -> None:
+        """A row for what is illegal, when that or what is done about it is new; one for what was and is legal again."""
         policy = self.state.policy
         entries = {each.identity: _entry(each, policy, now) for each in found}
-        new = {key: entry for key, entry in entries.items() if self._entries.get(key) != entry.event}
-        gone = [key for key in self._entries if key not in entries and self._still_there(key)]
-        lifted = [_lifted(key, self._entries[key], policy, now) for key in gone]
+        new = [entry for stand, entry in entries.items() if self._open.get(stand) != entry.event]
+        legal = {stand for judged in self._judged.values() for stand in judged.examined.legal}
+        lifted = [_lifted(stand, event, policy, now) for stand, event in self._open.items() if stand in legal]
         if new or lifted:
-            await self.audit.add([*new.values(), *lifted])
-        self._entries = {key: entry.event for key, entry in entries.items()}
+            await self.audit.add([*new, *lifted])
+        kept = {s: event for s, event in self._open.items() if s not in legal and self._still_there(s)}
+        self._open = kept | {stand: entry.event for stand, entry in entries.items()}
 
-    def _still_there(self, key: tuple[WorkloadUid, ClusterName, bool]) -> bool:
-        """Whether it stands where it was illegal: then it has become legal, and has not merely left."""
-        uid, cluster, waits = key
+    def _still_there(self, stand: Stand) -> bool:
+        """While an attempt is ended it stands where it was and is judged no more: that has made nothing legal."""
+        uid, cluster, waits = stand
         workload = self.state.hub_view().workloads.get(uid)
         if workload is None or workload.finished:
             return False
@@ -326,21 +330,27 @@ def _finding(each: Illegal) -> Finding:
     return Finding(code, each.workload.uid, each.workload.key, each.cluster, "", each.since, detail)
 
 
+def _event(each: Illegal, policy: Policy) -> str:
+    """What makes two rows one, so that neither another look nor a restart repeats it.
+
+    What ends is told once an attempt and bundle, whoever ends it: an attempt is known by when it got its quota. What
+    stays is told once for as long as it stays, unless what the law says of it changes. Nothing here moves with the
+    time of the look, as the end of a verdict does where the rules bound its life.
+    """
+    told: tuple[object, ...] = (each.identity, each.course.value, policy.residency.digest)
+    if each.course is Course.END:
+        return f"illegal/{digest_of((*told, each.workload.quota_reserved_at))}"
+    says = tuple((v.flow, v.artefact, v.label, v.destination, v.answer, v.because) for v in each.ruling.against)
+    return f"illegal/{digest_of((*told, each.awaits.value, each.since, without_places(says)))}"
+
+
 def _entry(each: Illegal, policy: Policy, now: datetime) -> Entry:
-    """One row for one thing under one bundle: what stays as it is, is not written again."""
+    """The row of one thing that is illegal under one bundle."""
     detail = [("course", each.course.value), ("state", "waits" if each.waits else "runs")]
     if each.awaits:
         detail.append(("awaits", each.awaits.value))
-    told = (
-        each.identity,
-        each.course.value,
-        each.awaits.value,
-        policy.residency.digest,
-        each.ruling.digest,
-        each.since,
-    )
     return Entry(
-        event=f"illegal/{digest_of(told)}",
+        event=_event(each, policy),
         kind=AuditKind.ILLEGAL,
         at=now,
         actor=policy.seal.actor,
@@ -358,8 +368,8 @@ def _entry(each: Illegal, policy: Policy, now: datetime) -> Entry:
     )
 
 
-def _lifted(key: tuple[WorkloadUid, ClusterName, bool], event: str, policy: Policy, now: datetime) -> Entry:
-    uid, cluster, _ = key
+def _lifted(stand: Stand, event: str, policy: Policy, now: datetime) -> Entry:
+    uid, cluster, _ = stand
     return Entry(
         event=f"legal-again/{digest_of((event, policy.residency.digest, now))}",
         kind=AuditKind.LEGAL_AGAIN,

@@ -28,6 +28,7 @@ QUEUE = f"{KUEUE}/clusterqueues/autonomy-training"
 MERGE = "application/merge-patch+json"
 RULE = "not-for-now"
 DE, FI, FR, US = "DE", "FI", "FR", "US"
+OURS = ("law-legal", "law-waits", "law-stop", "law-nominated")
 PATIENCE_S = 180.0
 """Each step takes seconds; a machine that does much else at the same time may take longer."""
 
@@ -47,9 +48,9 @@ class Rules:
         )
         self._write("for-now.yaml", text)
 
-    def allow(self) -> None:
-        (self.folder / "residency" / "for-now.yaml").unlink(missing_ok=True)
-        (self.folder / "residency" / "exception.yaml").unlink(missing_ok=True)
+    def withdraw(self) -> None:
+        """The exception is gone."""
+        (self.folder / "residency" / "exception.yaml").unlink()
 
     def grant(self) -> None:
         """An exception for one queue on one cluster, for a day."""
@@ -163,8 +164,8 @@ def test_it_waits_with_its_reason_and_starts_by_itself_after_the_exception(
 def test_stop_now_ends_running_work_exactly_once_and_it_comes_back_by_itself(
     hub: Hub, running: Running, rules: Rules
 ) -> None:
-    rules.allow()
     rules.forbid(FI, FR, US)
+    rules.withdraw()
     hub.create(reader("law-stop", duration="600s"))
     wait_for(lambda: place(hub, "law-stop") == "onprem-eu", PATIENCE_S, lambda: running.log()[-2000:])
     before, counted = digest(running), asked(running)
@@ -243,10 +244,25 @@ def test_all_of_it_is_in_an_audit_log_that_verifies(running: Running) -> None:
 
     assert ask("--verify").startswith("good: ")
     entries = [json.loads(line)["entry"] for line in ask().splitlines()]
-    kinds = [entry["kind"] for entry in entries]
-    assert kinds[0] == "bundle"
-    courses = [dict(entry["detail"])["course"] for entry in entries if entry["kind"] == "illegal"]
-    assert courses == ["end", "end"]
-    assert {entry["actor"] for entry in entries} == {"unsigned"}
-    granted = {name for entry in entries for said in entry["said"] for name in said["exceptions"]}
-    assert granted == {"for-a-day"}
+    told = "\n".join(f"{e['kind']} {e['workload']} {e['cluster']} {e['detail']}" for e in entries)
+    assert entries[0]["kind"] == "bundle", f"rules come before what is ruled by them:\n{told}"
+    assert {entry["actor"] for entry in entries} == {"unsigned"}, told
+    jobs = {decided(running, "autonomy", name)["decision"]["uid"]: name for name in OURS}
+    ours = [entry for entry in entries if entry["workload"] in jobs]  # other tests leave work on the same fleet
+    changes = [
+        (
+            jobs[entry["workload"]],
+            entry["kind"],
+            dict(entry["detail"]).get("course"),
+            dict(entry["detail"]).get("state"),
+        )
+        for entry in ours
+        if entry["kind"] in ("illegal", "legal-again")
+    ]
+    expected = [("law-stop", "illegal", "end", "runs"), ("law-nominated", "illegal", "end", "waits")]
+    assert changes == expected, f"{changes}, of:\n{told}"
+    granted = {
+        (jobs[entry["workload"]], name) for entry in ours for said in entry["said"] for name in said["exceptions"]
+    }
+    assert ("law-waits", "for-a-day") in granted, told
+    assert {name for _, name in granted} == {"for-a-day"}, told

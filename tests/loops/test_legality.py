@@ -11,13 +11,15 @@ import pytest
 import pytest_asyncio
 
 from dispatcher.app.rules import without_rules
-from dispatcher.core.audit import AuditKind
+from dispatcher.core.audit import AuditKind, Entry
 from dispatcher.core.decide import decide
 from dispatcher.core.decision import Decision, Reason
 from dispatcher.core.lease import Always
 from dispatcher.core.memo import CandidateMemo
+from dispatcher.core.policy import Policy
 from dispatcher.core.request import build_request
 from dispatcher.core.seal import Seal, Trust
+from dispatcher.core.snapshot import HubView
 from dispatcher.core.waiting import Phase
 from dispatcher.core.workload import Request
 from residency.bundle import Settings
@@ -117,6 +119,68 @@ async def test_a_finding_is_over_when_the_work_is_legal_again_and_the_log_says_s
     assert found.codes() == []
     kinds = [e.kind for e in await found.log()]
     assert kinds[-2:] == [AuditKind.BUNDLE, AuditKind.LEGAL_AGAIN]
+
+
+def told(rows: list[Entry]) -> list[tuple[str, str]]:
+    """What the log tells of work that became illegal, or legal again."""
+    kinds = (AuditKind.ILLEGAL, AuditKind.LEGAL_AGAIN)
+    return [(entry.kind.value, dict(entry.detail).get("course", "")) for entry in rows if entry.kind in kinds]
+
+
+def short_lived(running: Running, seconds: int) -> Policy:
+    """Rules under which no verdict lives for long, so that each look finds another end of the same answer."""
+    return law(*forbidden(running).residency.rules, settings=Settings(max_ttl_s=seconds))
+
+
+async def test_an_attempt_that_ends_is_told_once_however_slow_the_hub_is(tmp_path: Path) -> None:
+    found = await running(tmp_path, Running.STOP_NOW)
+    found.rule(short_lived(Running.STOP_NOW, 2))
+    for _ in range(6):
+        await found.loop.cycle()
+        found.bench.clock.advance(1)  # Kueue does nothing yet: it still is where it ran
+    assert found.bench.phase("job") is Phase.PLACED
+    await found.until("job", Phase.WAITING)
+    await found.steps(5)
+    assert (found.ended(), told(await found.log())) == (1, [("illegal", "end")])
+
+
+async def test_what_stays_is_told_once_although_the_verdict_on_it_is_taken_again(tmp_path: Path) -> None:
+    found = await running(tmp_path, Running.DRAIN)
+    found.rule(short_lived(Running.DRAIN, 2))
+    await found.steps(10)
+    assert told(await found.log()) == [("illegal", "hold")]
+    found.rule(permitted(Running.DRAIN))
+    await found.steps(2)
+    found.rule(short_lived(Running.DRAIN, 2))
+    await found.steps(5)
+    assert told(await found.log()) == [("illegal", "hold"), ("legal-again", ""), ("illegal", "hold")]
+
+
+async def test_what_is_being_ended_has_not_become_legal_where_it_still_stands(tmp_path: Path) -> None:
+    found = await running(tmp_path, Running.DRAIN)
+    found.rule(forbidden(Running.DRAIN))
+    await found.steps(2)
+    hub, ended_at = found.bench.fleet.hub, found.bench.clock.now()
+
+    class Evicting:
+        """The hub as it is between Kueue's eviction and the release of the cluster."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(hub, name)
+
+        def view(self) -> HubView:
+            seen = hub.view()
+            workloads = {**seen.workloads, uid: replace(seen.workloads[uid], evicted_at=ended_at)}
+            return replace(seen, workloads=workloads)
+
+    uid = found.bench.workload("job").uid
+    found.bench.state.hub = Evicting()  # type: ignore[assignment]
+    await found.loop.cycle()
+    found.bench.state.hub = hub
+    assert told(await found.log()) == [("illegal", "hold")]
+    found.rule(permitted(Running.DRAIN))
+    await found.steps(2)
+    assert told(await found.log()) == [("illegal", "hold"), ("legal-again", "")]
 
 
 async def test_a_nomination_that_became_illegal_is_ended_as_a_whole_and_never_withdrawn(tmp_path: Path) -> None:
