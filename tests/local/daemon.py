@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,13 +67,15 @@ def launch(fleet: LocalFleet, folder: Path, blueprint: Path = CONFIG, kubeconfig
     return running
 
 
-def spawn(fleet: LocalFleet, folder: Path, blueprint: Path = CONFIG, kubeconfig: Path | None = None) -> Running:
-    """The same without waiting for anything."""
+def spawn(
+    fleet: LocalFleet, folder: Path, blueprint: Path = CONFIG, kubeconfig: Path | None = None, more: Sequence[str] = ()
+) -> Running:
+    """The same without waiting for anything, and with `more` options."""
     folder.mkdir(parents=True, exist_ok=True)
     listen = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "dispatcher.cli.main", "serve", "--blueprint", str(blueprint)]
     command += ["--store", str(folder / "entrepot.db"), "--listen", listen]
-    command += ["--kubeconfig", str(kubeconfig or fleet.daemon_kubeconfig_path)]
+    command += ["--kubeconfig", str(kubeconfig or fleet.daemon_kubeconfig_path), *more]
     with (folder / "daemon.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=environment())
     return Running(process, f"http://{listen}", folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -201,10 +202,10 @@ CLEARABLE = [f.name for f in fields(Place) if f.name not in ("name", "kind", "si
 @given(bundles(), plans(), st.data())
 def test_clearing_any_fact_never_widens(bundle: Bundle, plan: Plan, data: st.DataObject) -> None:
     before = ruled(bundle, plan)
-    fact = data.draw(st.sampled_from(CLEARABLE))
+    cleared_fact: dict[str, Any] = {data.draw(st.sampled_from(CLEARABLE)): None}
 
     def cleared(place: Place | None) -> Place | None:
-        return None if place is None else replace(place, **{fact: None})
+        return None if place is None else replace(place, **cleared_fact)
 
     hops = tuple(
         replace(h, destination=cleared(h.destination) or h.destination, source=cleared(h.source)) for h in plan.hops
