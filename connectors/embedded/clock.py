@@ -73,6 +73,10 @@ class ManualClock:
         """Move on at once and wake all whose time has come; they run when the caller next awaits."""
         self._move_to(self._now + timedelta(seconds=seconds))
 
+    def move_to(self, to: datetime) -> None:
+        """Move on at once to an instant; one in the past changes nothing."""
+        self._move_to(to)
+
     async def run_for(self, seconds: float) -> None:
         """Move on from deadline to deadline; tasks that wake run before time goes on."""
         end = self._now + timedelta(seconds=seconds)

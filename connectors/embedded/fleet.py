@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Protocol
 
 from connectors.embedded.faults import Feed
 from connectors.embedded.hub import Event, Hub
@@ -14,6 +15,7 @@ from connectors.embedded.multikueue import MultiKueue, Settings
 from connectors.embedded.objects import Workload
 from connectors.embedded.ports import Driver, EmbeddedHub, EmbeddedWorker
 from connectors.embedded.projection import HubProjection, WorkerProjection
+from connectors.embedded.witness import Pace, Witness
 from connectors.embedded.worker import Worker
 from connectors.embedded.world import World
 from dispatcher.core.errors import EntrepotError, Refused
@@ -32,6 +34,30 @@ class WorkerSpec:
 
     objects: Sequence[Manifest] = ()
     nodes: Sequence[NodeSpec] = ()
+
+
+class PlannedNode(Protocol):
+    """A node as a blueprint declares it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def taints(self) -> Sequence[Mapping[str, str]]: ...
+    @property
+    def capacity(self) -> Mapping[str, str]: ...
+
+
+class Plan(Protocol):
+    """The objects and nodes of a whole fleet, as `dispatcher.config.render` makes them of a blueprint."""
+
+    @property
+    def hub(self) -> Sequence[Manifest]: ...
+    @property
+    def workers(self) -> Mapping[ClusterName, Sequence[Manifest]]: ...
+    @property
+    def nodes(self) -> Mapping[ClusterName, Sequence[PlannedNode]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +108,15 @@ class EmbeddedFleet:
             lambda now: projection.view(now, self._generations[name] + sum(projection.revision())),
         )
 
+    @classmethod
+    def of_plan(cls, plan: Plan, clock: Clock, options: Options | None = None) -> EmbeddedFleet:
+        """The fleet that a blueprint stands for, with every node that it declares."""
+        workers: dict[str, WorkerSpec] = {
+            name: WorkerSpec(objects, [NodeSpec(n.name, n.labels, n.taints, n.capacity) for n in plan.nodes[name]])
+            for name, objects in sorted(plan.workers.items())
+        }
+        return cls(plan.hub, workers, clock, options)
+
     # --- time and sight ------------------------------------------------------------------------------------------
 
     def connect(self) -> None:
@@ -89,6 +124,12 @@ class EmbeddedFleet:
         self.hub.feed.started = True
         for worker in self.workers.values():
             worker.feed.started = True
+
+    def measure(self, witness: Witness, pace: Pace) -> None:
+        """Tell a witness everything from now on, and let jobs that start run at a pace: for the simulator."""
+        self.hub_cluster.witness = witness
+        for worker in self.worker_clusters.values():
+            worker.witness, worker.pace = witness, pace
 
     def advance(self, to: datetime | None = None) -> None:
         """Let everything happen that is due until `to`, by default the clock's now."""

@@ -10,6 +10,7 @@ from connectors.embedded.jobspec import JobSpec
 from connectors.embedded.kueue import RECONCILE_S, Kueue
 from connectors.embedded.manifests import Inventory, Manifest
 from connectors.embedded.objects import REJECTED, RETRY, Workload
+from connectors.embedded.witness import Happening, Witness, nobody
 from connectors.embedded.world import World
 from dispatcher.core.errors import Conflict, Refused
 from dispatcher.core.ids import ClusterName, WorkloadUid
@@ -66,6 +67,7 @@ class Hub:
         self.log = HubLog()
         self.told: Callable[[WorkloadUid], None] = lambda _: None
         self.cluster_active: Callable[[ClusterName], bool] = lambda _: False
+        self.witness: Witness = nobody
         self.inactive_checks: set[str] = set()
         self.active_checks: set[str] = set()
         self.touched: dict[WorkloadUid, None] = {}
@@ -91,6 +93,9 @@ class Hub:
 
     def admitted(self, workload: Workload) -> None:
         """The hub runs nothing itself."""
+
+    def witnessed(self, what: Happening, workload: Workload) -> None:
+        self.witness(what, None, workload)
 
     def evicted(self, workload: Workload) -> None:
         """MultiKueue stops the remote job first; it hears of the write itself."""
@@ -187,6 +192,7 @@ class Hub:
             raise Conflict("clusterName and nominatedClusterNames are mutually exclusive")
         if workload.nominated != nomination.clusters:
             workload.nominated = nomination.clusters
+            self.witnessed(Happening.NOMINATED, workload)
             self.changed(workload)
         return str(workload.resource_version)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Protocol
 
 from connectors.embedded.jobspec import JobSpec, PodGroup
@@ -25,6 +26,47 @@ class Watcher(Protocol):
 
     def job_finished(self, run: JobRun, reason: str) -> None:
         """All is done, or failed for good."""
+
+
+class Gang:
+    """The common life of a job's pods: from when all of them are on nodes until they have run their time.
+
+    `begins` says for how many seconds they run; `ends` is told when they have, `stops` after how many seconds they were
+    stopped instead.
+    """
+
+    __slots__ = ("_began_at", "_begins", "_ends", "_stops", "_world")
+
+    def __init__(
+        self,
+        world: World,
+        begins: Callable[[], float],
+        ends: Callable[[], None],
+        stops: Callable[[float], None],
+    ) -> None:
+        self._world = world
+        self._begins = begins
+        self._ends = ends
+        self._stops = stops
+        self._began_at: datetime | None = None
+
+    def begin(self, run_out: Callable[[], None]) -> None:
+        """All pods are on nodes."""
+        if self._began_at is None:
+            began_at = self._began_at = self._world.now
+            self._world.after(self._begins(), lambda: self._run_out(began_at, run_out))
+
+    def _run_out(self, began_at: datetime, run_out: Callable[[], None]) -> None:
+        if self._began_at is began_at:
+            self._began_at = None
+            self._ends()
+            run_out()
+
+    def end(self) -> None:
+        """The pods are told to go; nothing where they have ended by themselves."""
+        if self._began_at is not None:
+            ran_s, self._began_at = (self._world.now - self._began_at).total_seconds(), None
+            self._stops(ran_s)
 
 
 class _Child:
@@ -71,6 +113,7 @@ class JobRun:
         self._watcher = watcher
         self._children = [[_Child(self, group) for _ in range(group.jobs)] for group in spec.groups]
         self._stopped: Callable[[], None] | None = None
+        self.gang: Gang | None = None
 
     @property
     def active_pods(self) -> int:
@@ -94,6 +137,8 @@ class JobRun:
     def stop(self, stopped: Callable[[], None]) -> None:
         """Suspend: pods are deleted, then `stopped` is called."""
         self.running = False
+        if self.gang is not None:
+            self.gang.end()
         self._stopped = stopped
         pods = [pod for children in self._children for child in children for pod in child.active.values()]
         for pod in pods:
@@ -109,13 +154,20 @@ class JobRun:
         missing = min(child.group.parallelism, child.group.completions - child.succeeded) - len(child.active)
         for _ in range(missing):
             assert child.needs is not None
-            pod = Pod(child.needs, child.group.runs_s, child)
+            pod = Pod(child.needs, child.group.runs_s if self.gang is None else None, child)
             self._pool.create(pod)
             child.active[pod.seq] = pod
 
     def pod_bound(self) -> None:
         """A pod of this job is on a node."""
         self._watcher.pods_bound(self)
+        if self.gang is not None and self.running and self.bound_pods == self.active_pods:
+            self.gang.begin(self._run_out)
+
+    def _run_out(self) -> None:
+        """The gang has run its time: all pods end together."""
+        for pod in [pod for children in self._children for child in children for pod in child.active.values()]:
+            self._pool.finish(pod)
 
     def pod_ended(self, child: _Child, failed: bool) -> None:
         """A pod of this job is over; make the next one, or end the job."""

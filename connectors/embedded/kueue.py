@@ -17,6 +17,7 @@ from connectors.embedded.objects import PENDING, READY, REJECTED, RETRY, Workloa
 from connectors.embedded.pending import PendingQueue, shape_of
 from connectors.embedded.preemption import victims_for
 from connectors.embedded.quota import QuotaNode, QuotaTree
+from connectors.embedded.witness import Happening
 from connectors.embedded.world import Pulse, World
 from dispatcher.core.ids import QueueName, WorkloadUid
 from dispatcher.core.snapshot import StopPolicy
@@ -42,6 +43,9 @@ class Listener(Protocol):
 
     def check_active(self, name: str) -> bool:
         """Whether an AdmissionCheck has a controller that serves it."""
+
+    def witnessed(self, what: Happening, workload: Workload) -> None:
+        """Something that an onlooker may wish to know."""
 
 
 class ActiveQueue:
@@ -125,12 +129,14 @@ class Kueue:
     def add(self, workload: Workload) -> None:
         """A Workload object was created."""
         self.workloads[workload.uid] = workload
+        self._listener.witnessed(Happening.CREATED, workload)
         self._place(workload)
         self._listener.changed(workload)
 
     def remove(self, workload: Workload) -> None:
         """A Workload object is gone: whatever it held is free."""
         workload.deleted = True
+        self._listener.witnessed(Happening.DELETED, workload)
         self.workloads.pop(workload.uid, None)
         self._unqueue(workload)
         self._free(workload)
@@ -140,6 +146,7 @@ class Kueue:
         if workload.finished:
             return
         workload.finished_at, workload.finished_reason = self._world.stamp(), reason
+        self._listener.witnessed(Happening.FINISHED, workload)
         self._unqueue(workload)
         self._free(workload)
         self._listener.changed(workload)
@@ -151,6 +158,7 @@ class Kueue:
         if workload.assignment is None and reason != "AdmissionCheck":
             return
         workload.evicted_at, workload.evicted_reason = self._world.stamp(), reason
+        self._listener.witnessed(Happening.EVICTED, workload)
         workload.cluster_name = None
         if self.clears_nominations:
             workload.nominated = ()
@@ -215,6 +223,7 @@ class Kueue:
             return
         if all(check.state == READY for check in workload.checks.values()):
             workload.admitted_at = self._world.stamp()
+            self._listener.witnessed(Happening.ADMITTED, workload)
             self._listener.changed(workload)
             self._listener.admitted(workload)
 
@@ -361,6 +370,7 @@ class Kueue:
         workload.quota_message = f"Quota reserved in ClusterQueue {queue.spec.name}"
         workload.evicted_at, workload.evicted_reason, workload.requeue_at = None, "", None
         self._take(queue, workload)
+        self._listener.witnessed(Happening.RESERVED, workload)
         self._listener.changed(workload)
         self._world.after(RECONCILE_S, lambda: self._follow_checks(workload))
 
@@ -371,6 +381,8 @@ class Kueue:
             victims = victims_for(workload, verdict.assignment, queue, others)
             if victims is not None:
                 message = f"{message}. Pending the preemption of {len(victims)} workload(s)"
+                if victims:
+                    self._listener.witnessed(Happening.PREEMPTS, workload)
                 for victim in victims:
                     self.evict(victim, "Preempted")
         queue.pending.turned_away[shape_of(workload)] = message

@@ -47,11 +47,11 @@ class PodOwner(Protocol):
 
 
 class Pod:
-    """One pod."""
+    """One pod. It ends by itself after `runs_s` on its node; None: when its owner says so."""
 
     __slots__ = ("needs", "node", "over", "owner", "runs_s", "seq")
 
-    def __init__(self, needs: Needs, runs_s: float, owner: PodOwner) -> None:
+    def __init__(self, needs: Needs, runs_s: float | None, owner: PodOwner) -> None:
         self.needs = needs
         self.runs_s = runs_s
         self.owner = owner
@@ -186,6 +186,10 @@ class NodePool:
         else:
             self._world.after(TERMINATION_S, lambda: self._end(pod, ran=False))
 
+    def finish(self, pod: Pod) -> None:
+        """A pod on a node has run its time."""
+        self._end(pod, ran=True)
+
     def _end(self, pod: Pod, ran: bool) -> None:
         if pod.over:
             return
@@ -233,7 +237,8 @@ class NodePool:
         self.touched[node.view.name] = None
         self.revision += 1
         pod.owner.pod_bound(pod)
-        self._world.after(pod.runs_s, lambda: self._end(pod, ran=True))
+        if pod.runs_s is not None:
+            self._world.after(pod.runs_s, lambda: self._end(pod, ran=True))
 
     def _choose(self, needs: Needs) -> Node | None:
         """The emptiest node with room, by name where several are equally empty."""

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from connectors.embedded.flavors import flavor_tolerations
-from connectors.embedded.jobs import JobRun
+from connectors.embedded.jobs import Gang, JobRun
 from connectors.embedded.jobspec import JobSpec
 from connectors.embedded.kueue import RECONCILE_S, Kueue
 from connectors.embedded.manifests import Inventory, Manifest, NodeSpec
 from connectors.embedded.nodes import Needs, NodePool
 from connectors.embedded.objects import Workload
+from connectors.embedded.witness import Happening, Pace, Witness, nobody
 from connectors.embedded.world import World
 from dispatcher.core.errors import Refused
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
@@ -38,6 +39,8 @@ class Worker:
         self.jobs: dict[JobKey, JobRun] = {}
         self.inventory = Inventory(objects)
         self.told: Callable[[WorkloadUid], None] = lambda _: None
+        self.witness: Witness = nobody
+        self.pace: Pace | None = None
         self.touched: dict[tuple[str, str], None] = {}
         self._versions = 0
         self._made = 0
@@ -71,6 +74,9 @@ class Worker:
             self._release_soon(workload)
         else:
             run.stop(lambda: self._release_soon(workload))
+
+    def witnessed(self, what: Happening, workload: Workload) -> None:
+        self.witness(what, self.name, workload)
 
     def _release_soon(self, workload: Workload) -> None:
         self.world.after(RECONCILE_S, lambda: self.kueue.release(workload))
@@ -223,3 +229,19 @@ class Worker:
     def _bind(self, run: JobRun, workload: Workload) -> None:
         self._run_of[workload.uid] = run
         self._workload_of[run.uid] = workload
+        if self.pace is not None:
+            run.gang = self._gang(self.pace, run.spec, workload)
+
+    def _gang(self, pace: Pace, spec: JobSpec, workload: Workload) -> Gang:
+        job = f"{spec.namespace}/{spec.name}"
+
+        def begins() -> float:
+            self.witnessed(Happening.STARTED, workload)
+            taken = workload.assignment.flavors if workload.assignment is not None else ()
+            return pace.begins(self.name, job, dict(entry for flavors in taken for entry in flavors))
+
+        def stops(ran_s: float) -> None:
+            self.witnessed(Happening.STOPPED, workload)
+            pace.stops(self.name, job, ran_s)
+
+        return Gang(self.world, begins, lambda: pace.ends(self.name, job), stops)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from connectors.embedded import EmbeddedFleet, FastClock, NodeSpec, WorkerSpec
+from connectors.embedded import EmbeddedFleet, FastClock
 from connectors.kubernetes import connect_hub, connect_lease, connect_worker
 from dispatcher.app.daemon import Daemon, Surroundings
 from dispatcher.app.rules import TrustSettings, WatchedFolder, known_of
@@ -99,15 +99,7 @@ def embedded_fleet(result: LoadResult, clock: FastClock) -> EmbeddedFleet:
     """An in-memory hub with every cluster of the blueprint, set up with what `render` makes of it."""
     if result.blueprint is None:
         raise BlueprintInvalid(tuple(p.text() for p in result.errors))
-    rendered = render(result.blueprint)
-    workers: dict[str, WorkerSpec] = {
-        name: WorkerSpec(
-            rendered.workers[name],
-            [NodeSpec(n.name, n.labels, n.taints, n.capacity) for n in rendered.nodes[name]],
-        )
-        for name in sorted(rendered.workers)
-    }
-    return EmbeddedFleet(rendered.hub, workers, clock)
+    return EmbeddedFleet.of_plan(render(result.blueprint), clock)
 
 
 def embedded_surroundings(fleet: EmbeddedFleet, folder: Path, clock: FastClock, first: LoadResult) -> Surroundings:

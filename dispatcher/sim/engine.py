@@ -1,0 +1,118 @@
+"""An event-driven run: a scenario on the embedded fleet, with one contender, on a clock that jumps from event to event.
+
+The world (hub, MultiKueue, the workers' Kueue, nodes and pods) plans what happens next; jobs are submitted when the
+scenario says; the contender looks when it would. Whatever of these is due first happens next, at its own instant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from connectors.embedded import EmbeddedFleet, ManualClock
+from dispatcher.sim.contenders import Arena, Contender, Factory
+from dispatcher.sim.results import CapacityStep, ContenderResult
+from dispatcher.sim.world import Setup, gpus_by_cluster
+from dispatcher.sim.world_ledger import Ledger
+
+REST_S = 4 * 3600.0
+"""A world in which nothing has happened for so long, nothing runs and nobody comes any more, is over: what still waits
+in it waits for good."""
+Told = Callable[[int, int], None]
+"""Told now and then: jobs that have ended, and events so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run: its outcome, and how many events (`Happening`s and submissions) it had."""
+
+    result: ContenderResult
+    events: int
+    contender: Contender
+
+
+@dataclass(slots=True)
+class Engine:
+    """One run of one contender."""
+
+    setup: Setup
+    clock: ManualClock
+    fleet: EmbeddedFleet
+    ledger: Ledger
+    contender: Contender
+    _arrived: int = 0
+    _last: tuple[int, datetime] | None = None
+
+    @classmethod
+    def of(cls, setup: Setup, factory: Factory) -> Engine:
+        clock = ManualClock(setup.start)
+        fleet = setup.fleet(clock)
+        fleet.connect()
+        ledger = Ledger(setup, fleet.world)
+        fleet.measure(ledger.told, ledger)
+        return cls(setup, clock, fleet, ledger, factory(Arena(setup, fleet, clock)))
+
+    async def run(self, told: Told = lambda ended, events: None) -> None:
+        """Until every job has ended, or nothing more can happen."""
+        steps = 0
+        while (at := self._next_at()) is not None and not self._over(at):
+            self.clock.move_to(at)
+            self.fleet.advance(at)
+            self._submit(at)
+            self.contender.notice()
+            due = self.contender.due()
+            if due is not None and due <= at:
+                await self.contender.look()
+            steps += 1
+            if steps % 4096 == 0:
+                told(self._arrived - self.ledger.open, self.ledger.events)
+        told(self._arrived - self.ledger.open, self.ledger.events)
+
+    def _arrival_at(self) -> datetime | None:
+        jobs = self.setup.scenario.jobs
+        if self._arrived >= len(jobs):
+            return None
+        return self.setup.start + timedelta(seconds=jobs[self._arrived].submit_s)
+
+    def _next_at(self) -> datetime | None:
+        times = (self._arrival_at(), self.fleet.world.next_at(), self.contender.due())
+        return min((at for at in times if at is not None), default=None)
+
+    def _over(self, at: datetime) -> bool:
+        """Nobody comes any more, and all have ended or nothing has happened for a long time and nothing runs."""
+        if self._arrived < len(self.setup.scenario.jobs):
+            return False
+        if self.ledger.open == 0:
+            return True
+        if self._last is None or self._last[0] != self.ledger.events:
+            self._last = (self.ledger.events, self.fleet.world.now)
+        return self.ledger.running == 0 and (at - self._last[1]).total_seconds() > REST_S
+
+    def _submit(self, at: datetime) -> None:
+        jobs = self.setup.scenario.jobs
+        while (due := self._arrival_at()) is not None and due <= at:
+            job = jobs[self._arrived]
+            self._arrived += 1
+            self.ledger.submitted(job)
+            self.fleet.submit(self.setup.manifest(job))
+
+    def result(self, name: str, *, is_bound: bool = False) -> ContenderResult:
+        """What became of every job."""
+        capacity = tuple(CapacityStep(0, cluster, gpus) for cluster, gpus in gpus_by_cluster(self.setup).items())
+        return ContenderResult(
+            contender=name,
+            seed=self.setup.scenario.seed,
+            outcomes=self.ledger.outcomes(),
+            capacity=capacity,
+            end_s=self.ledger.end_s,
+            is_bound=is_bound,
+        )
+
+
+def run(setup: Setup, name: str, factory: Factory, told: Told = lambda ended, events: None) -> Finished:
+    """Run a scenario with one contender to its end."""
+    engine = Engine.of(setup, factory)
+    asyncio.run(engine.run(told))
+    return Finished(engine.result(name), engine.ledger.events, engine.contender)

@@ -1,0 +1,231 @@
+"""What really happened in a world: when each job ran where, what that cost, and who was stopped for nothing.
+
+The ledger is the witness of the world and its pace: it alone knows true durations. Nothing of it is shown to a
+contender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from connectors.embedded.objects import Workload
+from connectors.embedded.witness import Happening
+from connectors.embedded.world import World
+from dispatcher.core.errors import Fatal
+from dispatcher.core.ids import ClusterName, DataSetName, FlavorName
+from dispatcher.core.policy import ClusterPolicy, ComputePrice, EgressPrice, FlavorPolicy
+from dispatcher.core.prices import compute_amount, egress_price, gpu_price, transfer_amount, transfer_time_s
+from dispatcher.core.resources import WHOLE_GPU
+from dispatcher.sim.jobs import SimJob
+from dispatcher.sim.results import JobOutcome, Run
+from dispatcher.sim.world import Setup
+
+PREEMPTED = "Preempted"
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A run that goes on. `fetch_s`: how long it first waits for its data, while it holds its GPUs."""
+
+    cluster: ClusterName
+    flavor: FlavorName
+    began_at: datetime
+    fetch_s: int
+    speed_permille: int
+    due_s: float
+
+
+@dataclass(slots=True)
+class _Page:
+    """All that is known of one job. `done_s` is work at speed 1000 that lies in its last checkpoint."""
+
+    job: SimJob
+    done_s: float = 0.0
+    running: _Attempt | None = None
+    runs: list[Run] = field(default_factory=list)
+    finish_s: int | None = None
+    run_usd_micro: int = 0
+    egress_usd_micro: int = 0
+    egress_bytes: int = 0
+    copies: int = 0
+    preemptions: int = 0
+    needless: int = 0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """`Witness` (by `told`) and `Pace` of one world. `events` counts all that happened."""
+
+    setup: Setup
+    world: World
+    events: int = 0
+    open: int = 0
+    """Jobs that were submitted and have not ended."""
+    running: int = 0
+    """Jobs whose pods run now."""
+    end_s: int = 0
+    """When something happened last."""
+    _pages: dict[str, _Page] = field(default_factory=dict)
+    _preempting: dict[tuple[ClusterName, str], list[_Page]] = field(default_factory=dict)
+    """Whoever was stopped for a copy (cluster, job) that has not got its quota yet."""
+    _evicting: tuple[ClusterName, str] | None = None
+    _routes: dict[tuple[ClusterName, str], EgressPrice | None] = field(default_factory=dict)
+
+    @property
+    def now(self) -> datetime:
+        return self.world.now
+
+    def submitted(self, job: SimJob) -> None:
+        self.events += 1
+        self.open += 1
+        self._pages[self.setup.key(job)] = _Page(job)
+
+    # --- witness -------------------------------------------------------------------------------------------------
+
+    def told(self, what: Happening, where: ClusterName | None, workload: Workload) -> None:
+        """As `connectors.embedded.witness.Witness`."""
+        self.events += 1
+        self.end_s = self._second(self.now)
+        if workload.job is None:
+            return
+        key = f"{workload.job.namespace}/{workload.job.name}"
+        page = self._pages.get(key)
+        if page is None:
+            return
+        if where is None:
+            if what is Happening.FINISHED:
+                page.finish_s = self._second(self.now)
+                self.open -= 1
+            return
+        match what:
+            case Happening.CREATED:
+                page.copies += 1
+            case Happening.PREEMPTS:
+                self._evicting = (where, key)
+            case Happening.EVICTED if workload.evicted_reason == PREEMPTED:
+                page.preemptions += 1
+                if self._evicting is not None:
+                    self._preempting.setdefault(self._evicting, []).append(page)
+            case Happening.RESERVED:
+                self._preempting.pop((where, key), None)
+            case Happening.DELETED if workload.quota_reserved_at is None:
+                for victim in self._preempting.pop((where, key), ()):
+                    victim.needless += 1
+
+    # --- pace ----------------------------------------------------------------------------------------------------
+
+    def begins(self, cluster: ClusterName, job: str, flavors: Mapping[str, FlavorName]) -> float:
+        """As `connectors.embedded.witness.Pace`: its data comes first, then what is left of its work, with the time
+        that its checkpoints stop it."""
+        page, site = self._pages[job], self.setup.policy.clusters[cluster]
+        flavor = site.flavors[flavors[WHOLE_GPU]]
+        fetch_s = self._fetch(page, site)
+        speed = (page.job.speed_on(flavor.product) if flavor.product else None) or flavor.speed_permille
+        due_s = fetch_s + _with_checkpoints(page.job, page.job.duration_s - page.done_s) * 1000 / speed
+        self.running += 1
+        page.running = _Attempt(cluster, flavor.name, self.now, fetch_s, speed, due_s)
+        return due_s
+
+    def stops(self, cluster: ClusterName, job: str, ran_s: float) -> None:
+        """As Pace: what it did since its last checkpoint is lost."""
+        page = self._pages[job]
+        attempt = page.running
+        if attempt is None:
+            return
+        self._close(page, attempt)
+        plan = page.job.checkpoint
+        if plan is not None:
+            worked_s = max(0.0, ran_s - attempt.fetch_s) * attempt.speed_permille / 1000
+            page.done_s += int(worked_s // (plan.interval_s + plan.cost_s)) * plan.interval_s
+
+    def ends(self, cluster: ClusterName, job: str) -> None:
+        """As Pace."""
+        page = self._pages[job]
+        if page.running is not None:
+            self._close(page, page.running)
+            page.done_s = page.job.duration_s
+
+    def _close(self, page: _Page, attempt: _Attempt) -> None:
+        page.running = None
+        self.running -= 1
+        held_s = self._second(self.now) - self._second(attempt.began_at)
+        page.runs.append(Run(attempt.cluster, attempt.flavor, self._second(attempt.began_at), self._second(self.now)))
+        site = self.setup.policy.clusters[attempt.cluster]
+        price = self._price(site, site.flavors[attempt.flavor])
+        page.run_usd_micro += compute_amount(price, page.job.gpus * 1000, held_s, 1000)
+
+    def _price(self, site: ClusterPolicy, flavor: FlavorPolicy) -> ComputePrice:
+        found = gpu_price(site, flavor, self.setup.policy.prices, self.now)
+        if isinstance(found, ComputePrice):
+            return found
+        raise Fatal(f"{site.name}: no price of {flavor.product} by {flavor.purchase}", fix="add it to prices.yaml")
+
+    def _fetch(self, page: _Page, site: ClusterPolicy) -> int:
+        """Move what the job reads to where it runs now, over the cheapest route of each: the bill, and the seconds."""
+        seconds = 0
+        for reading in page.job.data:
+            route = self._route(site, reading.data_set)
+            if route is None:
+                continue
+            size = self.setup.scenario.catalog[reading.data_set].size_bytes
+            page.egress_usd_micro += transfer_amount(route, size, reading.epochs)
+            page.egress_bytes += size * reading.epochs
+            seconds += transfer_time_s(route, size, reading.epochs) or 0
+        return seconds
+
+    def _route(self, site: ClusterPolicy, data_set: str) -> EgressPrice | None:
+        """The cheapest way from a replica; None where it lies in the region of the cluster."""
+        known = (site.name, data_set)
+        if known not in self._routes:
+            policy, found = self.setup.policy, []
+            stores = [policy.stores[name] for name in policy.data_sets[DataSetName(data_set)].replica_stores]
+            for store in stores:
+                price = egress_price(store.region, site.region, policy.prices, self.now)
+                if price is None:
+                    self._routes[known] = None
+                    return None
+                if isinstance(price, EgressPrice):
+                    found.append(price)
+            self._routes[known] = min(found, key=lambda p: (p.usd_micro_per_gb, p.from_region), default=None)
+        return self._routes[known]
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def _second(self, at: datetime) -> int:
+        return int((at - self.setup.start).total_seconds())
+
+    def outcomes(self) -> tuple[JobOutcome, ...]:
+        """Of every job of the scenario, in its order; what still runs has run until now."""
+        return tuple(
+            self._outcome(self._pages.get(self.setup.key(job)) or _Page(job)) for job in self.setup.scenario.jobs
+        )
+
+    def _outcome(self, page: _Page) -> JobOutcome:
+        if page.running is not None:
+            self._close(page, page.running)
+        job = page.job
+        return JobOutcome(
+            job=job.name,
+            workload_class=job.workload_class,
+            queue=job.queue,
+            team=job.team,
+            gpus=job.gpus,
+            submit_s=job.submit_s,
+            runs=tuple(page.runs),
+            finish_s=page.finish_s,
+            costs=(("run", page.run_usd_micro), ("egress", page.egress_usd_micro)),
+            egress_usd_micro=page.egress_usd_micro,
+            egress_bytes=page.egress_bytes,
+            copies=page.copies,
+            preemptions=page.preemptions,
+            needless_preemptions=page.needless,
+        )
+
+
+def _with_checkpoints(job: SimJob, work_s: float) -> float:
+    """Work with the time that writing its checkpoints takes: none at the very end."""
+    if job.checkpoint is None or work_s <= 0:
+        return max(0.0, work_s)
+    return work_s + ((work_s - 1) // job.checkpoint.interval_s) * job.checkpoint.cost_s
