@@ -1,8 +1,8 @@
 """What an onlooker of the whole world is told, and how long its jobs run: the two things a simulator asks of a world.
 
 A dispatcher sees the world through its ports alone, late and in views. Whoever measures dispatchers must see what
-really happened, when it happened, and have no part in it: that is a witness. And while the embedded world lets a pod run
-for the time that its manifest says, a simulated job runs as fast as the flavor under it, is stopped, and goes on
+really happened, when it happened, and have no part in it: that is a witness. And while the embedded world lets a pod
+run for the time that its manifest says, a simulated job runs as fast as the flavor under it, is stopped, and goes on
 elsewhere from its checkpoint: that is its pace.
 """
 

@@ -39,7 +39,7 @@ CONTENDERS: Mapping[str, Entry] = MappingProxyType(
 
 
 def as_told(scenario: Scenario, entry: Entry) -> Scenario:
-    """The scenario as a contender meets it: with the owners' estimates, or for a bound with the truth in their place."""
+    """The scenario as a contender meets it: with its owners' estimates, or for a bound with the truth instead."""
     if not entry.sees_truth:
         return scenario
     return replace(scenario, jobs=tuple(replace(job, estimate_s=job.duration_s) for job in scenario.jobs))

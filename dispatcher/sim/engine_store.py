@@ -101,12 +101,8 @@ class MemoryStore:
         self, limit: int = 50, cluster: ClusterName | None = None, outcome: Outcome | None = None
     ) -> Sequence[Decision]:
         """As Store."""
-        wanted = (
-            d
-            for d in self.log
-            if (cluster is None or d.chosen == cluster) and (outcome is None or d.outcome is outcome)
-        )
-        return _newest(wanted, limit)
+        there = (d for d in self.log if cluster is None or d.chosen == cluster)
+        return _newest((d for d in there if outcome is None or d.outcome is outcome), limit)
 
     async def keys_named(self, name: str, limit: int = 20) -> Sequence[str]:
         """As Store."""

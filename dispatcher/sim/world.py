@@ -89,7 +89,8 @@ def _start_of(path: Path) -> datetime:
     found = load_blueprint(path, datetime(2000, 1, 1, tzinfo=UTC)).policy
     if found is None:
         return datetime(2026, 1, 1, tzinfo=UTC)
-    dated = [price.dated for price in (*found.prices.compute.values(), *found.prices.egress.values())]
+    dated = [price.dated for price in found.prices.compute.values()]
+    dated += [price.dated for price in found.prices.egress.values()]
     return datetime.combine(max(dated), time(), UTC) if dated else datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -198,9 +198,8 @@ class Ledger:
 
     def outcomes(self) -> tuple[JobOutcome, ...]:
         """Of every job of the scenario, in its order; what still runs has run until now."""
-        return tuple(
-            self._outcome(self._pages.get(self.setup.key(job)) or _Page(job)) for job in self.setup.scenario.jobs
-        )
+        jobs = self.setup.scenario.jobs
+        return tuple(self._outcome(self._pages.get(self.setup.key(job)) or _Page(job)) for job in jobs)
 
     def _outcome(self, page: _Page) -> JobOutcome:
         if page.running is not None:
