@@ -24,10 +24,13 @@ def shadow(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Output.
 
 
 def _page(view: ShadowView, out: Console, wide: bool) -> None:
-    if view.candidate is None:
-        out.print(f"rules {view.live[:8]} rule; no candidate beside them: serve --shadow-policy DIR")
+    if view.candidate is not None:
+        beside = f"{view.candidate[:8]} beside them since {clock(view.loaded_at)}"
+    elif view.errors:
+        beside = "the candidate beside them has never been valid"
     else:
-        out.print(f"rules {view.live[:8]} rule; {view.candidate[:8]} beside them since {clock(view.loaded_at)}")
+        beside = "no candidate beside them: serve --shadow-policy DIR"
+    out.print(f"rules {view.live[:8]} rule; {beside}")
     for error in view.errors:
         out.print(Text(f"not used: {error}", style="red"))
     if not view.items:
