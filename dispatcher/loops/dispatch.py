@@ -52,6 +52,9 @@ class DispatchLoop:
     """Since when (monotonic) no cycle has got through because of the store; None while it answers."""
     planner: Planner = field(init=False)
     writer: Writer = field(init=False)
+    _busy_s: float = 0.0
+    """What this cycle spent on deciding and recording. A nomination that is on its way costs nobody anything: a conflict
+    must not wait as long again."""
     _started_s: float | None = None
     _led: int | None = None
     """The term that we have recovered for; None = none yet."""
@@ -81,7 +84,7 @@ class DispatchLoop:
         if not self.writer.leads():
             self._led = None
             return LONGEST_REST_S
-        term, started_s = self.leadership.term, self.state.clock.monotonic_s()
+        term = self.leadership.term
         try:
             if self._led != term or self.writer.in_doubt:
                 await self.recover()
@@ -94,7 +97,7 @@ class DispatchLoop:
             get_logger().error("store_away", error=str(error))
             return STORE_PAUSE_S
         self.store_away_since_s = None
-        return rest_s(self.state.clock.monotonic_s() - started_s)
+        return rest_s(self._busy_s)
 
     async def recover(self) -> None:
         """After a start or a change of leader: take over holds and unanswered intents from the store; the hub's view
@@ -114,7 +117,7 @@ class DispatchLoop:
 
     async def cycle(self) -> None:
         """One pass over everything that waits. Does nothing while the hub is not fully seen (design section 9)."""
-        started_s = self.state.clock.monotonic_s()
+        started_s, self._busy_s = self.state.clock.monotonic_s(), 0.0
         if not self._may_decide():
             return
         if self.rules_on_record is not None:
@@ -123,15 +126,20 @@ class DispatchLoop:
         considered: set[WorkloadUid] = set()
         while self.writer.leads() and (planned := await self.plan(considered)):
             await self.write(planned)
+        recording_s = self.state.clock.monotonic_s()
         if not await self.writer.record_waits(self.store):
             self.waker.wake()
+        self._busy_s += self.state.clock.monotonic_s() - recording_s
         self._forget_gone()
         self.planner.warm = True
         self.metrics.cycle.observe(self.state.clock.monotonic_s() - started_s)
 
     async def plan(self, considered: set[WorkloadUid]) -> list[Planned]:
         """The next batch of nominations; `considered` grows by what has been decided on in this cycle."""
-        return await self.planner.plan(self.store, considered)
+        started_s = self.state.clock.monotonic_s()
+        planned = await self.planner.plan(self.store, considered)
+        self._busy_s += self.state.clock.monotonic_s() - started_s
+        return planned
 
     async def write(self, planned: Sequence[Planned]) -> None:
         await self.writer.nominate(planned, self.store, self._led or 0)

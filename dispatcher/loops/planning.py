@@ -10,7 +10,7 @@ import asyncio
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from dispatcher.core.decide import decide, hold_of, steps
 from dispatcher.core.decision import Candidate, Decision, Outcome, Reason
@@ -19,6 +19,7 @@ from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.ports import Store
 from dispatcher.core.replay import Inputs
 from dispatcher.core.request import build_request
+from dispatcher.core.seal import SKEW_S
 from dispatcher.core.snapshot import Hold, HubView, Snapshot
 from dispatcher.core.traffic import Traffic
 from dispatcher.core.waiting import Phase, standing
@@ -99,6 +100,8 @@ class Planner:
     _ownerless: dict[WorkloadUid, datetime] = field(default_factory=dict)
     """Since when each Workload has been seen without its job."""
     _patience: Patience = field(init=False)
+    _begun_at: datetime = field(init=False)
+    """When what is remembered here began: with the start, or with our term."""
     _roads: dict[WorkloadUid, Traffic] = field(default_factory=dict)
     """What stood between each that waits and its clusters, apart from these."""
     _told: dict[int, tuple[tuple[Candidate, ...], object]] = field(default_factory=dict)
@@ -106,9 +109,11 @@ class Planner:
 
     def __post_init__(self) -> None:
         self._patience = Patience(self.state)
+        self._begun_at = self.state.clock.now()
 
     def forget(self) -> None:
         """What was remembered of an earlier term is void."""
+        self._begun_at = self.state.clock.now()
         self._patience.forget()
         self._ownerless.clear()
         self._asked.clear()
@@ -123,7 +128,7 @@ class Planner:
         snapshot = self.state.snapshot(now)
         found = await self._line.of(hub, slices.pause)
         self._requests.valid_for(hub, self.state.policy)
-        await self._remember(store, [entry.workload.uid for entry in found if entry.workload.uid not in self._asked])
+        await self._remember(store, [entry.workload for entry in found if entry.workload.uid not in self._asked])
         await slices.pause()
         await self._read(snapshot, slices)
         road = Road(self.state, hub, found, self.rounds, self._class_of)
@@ -272,12 +277,14 @@ class Planner:
             attempt = previous.attempt + (1 if made and not request.already_nominated else 0)
         return request if request.attempt == attempt else self._requests.renumbered(request, attempt)
 
-    async def _remember(self, store: Store, unknown: Sequence[WorkloadUid]) -> None:
+    async def _remember(self, store: Store, unknown: Sequence[HubWorkload]) -> None:
         """Know the newest decision on each of these Workloads: asked of the store once, for all of them together, after
-        a start or a change of leader."""
-        for decision in await store.newest_of(unknown) if unknown else ():
+        a start or a change of leader. On what was created since then nobody else has decided."""
+        begun_at = self._begun_at + timedelta(seconds=SKEW_S)
+        older = [workload.uid for workload in unknown if workload.created_at <= begun_at]
+        for decision in await store.newest_of(older) if older else ():
             self.state.latest[decision.workload] = decision
-        self._asked.update(unknown)
+        self._asked.update(workload.uid for workload in unknown)
 
     # --- patience ---
 
