@@ -53,8 +53,8 @@ class DispatchLoop:
     planner: Planner = field(init=False)
     writer: Writer = field(init=False)
     _busy_s: float = 0.0
-    """What this cycle spent on deciding and recording. A nomination that is on its way costs nobody anything: a conflict
-    must not wait as long again."""
+    """What this cycle spent on deciding and recording. Writes that are on their way cost nobody anything: what one of
+    them conflicts with must not wait as long again."""
     _started_s: float | None = None
     _led: int | None = None
     """The term that we have recovered for; None = none yet."""
