@@ -13,7 +13,7 @@ from connectors.embedded import EmbeddedFleet, ManualClock
 from connectors.embedded.fleet import Options
 from connectors.embedded.objects import Workload
 from connectors.embedded.worker import Worker
-from dispatcher.app import serve
+from dispatcher.config.render import render
 from dispatcher.core.decision import Outcome, Reason, TermKind
 from dispatcher.core.errors import Conflict, Refused, Transient
 from dispatcher.core.ids import ClusterName
@@ -108,16 +108,14 @@ async def watched(bench: Bench) -> Watched:
 
 
 @pytest_asyncio.fixture
-async def without_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
+async def without_policy(tmp_path: Path) -> AsyncIterator[Watched]:
     """A hub that cannot clear nominations of our manager: what an older daemon, or a policy taken away, leaves."""
-    monkeypatch.setattr(serve, "EmbeddedFleet", _without_policy)
-    found = await start(tmp_path, fleet=serve.embedded_fleet(example()[1], ManualClock(START)))  # type: ignore[arg-type]
+    blueprint = example()[1].blueprint
+    assert blueprint is not None
+    fleet = EmbeddedFleet.of_plan(render(blueprint), ManualClock(START), Options(clearing_policy=False))
+    found = await start(tmp_path, fleet=fleet)
     yield watch(found)
     await found.store.close()
-
-
-def _without_policy(hub: object, workers: object, clock: object) -> EmbeddedFleet:
-    return EmbeddedFleet(hub, workers, clock, Options(clearing_policy=False))  # type: ignore[arg-type]
 
 
 # --- the cluster is dearer for a while -----------------------------------------------------------------------------
