@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -144,14 +145,24 @@ class KubernetesHub:
     # --- what is written ---
 
     async def nominate(self, nomination: Nomination) -> str:
-        """See `HubPort.nominate`. The reply is taken into the view, so that the next cycle sees its own write."""
+        """See `HubPort.nominate`. The reply is taken into the view, so that the next cycle sees its own write; after a
+        conflict, what overtook us is, so that whoever decides again need not wait for the watch."""
         plain = nomination_call(nomination)
-        if self.write_mode is not WriteMode.FULL_REPLICA:
+        if self.write_mode is WriteMode.FULL_REPLICA:
+            return await self._write(nomination, replica_call(nomination, await self._newest(nomination)))
+        try:
             return await self._write(nomination, plain)
+        except Conflict:
+            with contextlib.suppress(Conflict, Transient, Refused):
+                self._workloads.offer(await self._newest(nomination))
+            raise
+
+    async def _newest(self, nomination: Nomination) -> Raw:
+        """The Workload as the hub has it now."""
         items = tuple(children(await self._client.once(read_call(nomination)), "items"))
         if not items:
             raise Conflict(f"{nomination.namespace}/{nomination.name} is gone")
-        return await self._write(nomination, replica_call(nomination, items[0]))
+        return items[0]
 
     async def withdraw(self, nomination: Nomination) -> str:
         """See `HubPort.withdraw`."""

@@ -13,11 +13,10 @@ from datetime import datetime
 from dispatcher.core.decide import decide
 from dispatcher.core.decision import Outcome
 from dispatcher.core.errors import Conflict, Fenced, Refused, Transient
-from dispatcher.core.ids import DecisionId, WorkloadUid
+from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.ports import Intent, IntentState, Leadership, Nomination, Store
 from dispatcher.core.replay import Inputs
-from dispatcher.core.snapshot import Snapshot
 from dispatcher.core.traffic import Refusal, Traffic
 from dispatcher.logs import get_logger
 from dispatcher.loops.planning import Planned, Planner
@@ -26,6 +25,8 @@ from dispatcher.loops.telling import Teller
 from dispatcher.metrics import Metrics
 from dispatcher.state import FleetState
 
+TRIES = 3
+"""Of one nomination, while Kueue writes to its Workload at the same time: it writes three times at a reservation."""
 RECORDING_S = 0.2
 """How long waits are recorded in one go: nominations must not stand behind thousands of them."""
 
@@ -82,33 +83,60 @@ class Writer:
         intent = Intent(decision.id, request.uid, clusters, IntentState.PLANNED, now, term)
         if not await self._stored(plan, intent, store):
             return
-        if not self.leads():
-            # Whoever leads now finds the intent and settles it against the hub.
-            self._failed(plan, "not-leading", "leadership ended before the write")
-            return
-        version = self._current_version(plan, self.state.clock.now())
-        if version is None:
+        await self._written_or_not(plan, store, clusters)
+
+    async def _written_or_not(self, plan: Planned, store: Store, clusters: tuple[ClusterName, ...]) -> None:
+        """Write what is stored. Kueue writes to the Workload at the same time: as long as what it wrote changes nothing
+        for the decision, the same is written again on the newer version."""
+        request, conflict, overtaken = plan.request, None, ""
+        for _ in range(TRIES):
+            if not self.leads():
+                # Whoever leads now finds the intent and settles it against the hub.
+                self._failed(plan, "not-leading", "leadership ended before the write")
+                return
+            now = self.state.clock.now()
+            version = self._current_version(plan, now)
+            if version is None or version == overtaken:
+                break
+            self.rounds.begin(Round(plan.decision.id, request.uid, version, clusters, now))
+            conflict, overtaken = await self._try(plan, store, version, clusters), version
+            if conflict is None:
+                return
+        if conflict is None:
             await self._give_up(plan, store, "overtaken", "the views changed before the write")
             self.planner.retries.overtaken(request.uid, request.resource_version, self.state.clock.now())
-            return
-        self.rounds.begin(Round(decision.id, request.uid, version, clusters, now))
+        else:
+            await self._give_up(plan, store, "conflict", str(conflict))
+            self._conflicted(plan, overtaken, str(conflict), self.state.clock.now())
+
+    async def _try(
+        self, plan: Planned, store: Store, version: str, clusters: tuple[ClusterName, ...]
+    ) -> Conflict | None:
+        """One write. Returns the conflict, which may be tried again; everything else is seen to."""
+        request = plan.request
         try:
             await self.state.hub.nominate(Nomination(request.uid, request.namespace, request.name, version, clusters))
         except Conflict as error:
-            await self._give_up(plan, store, "conflict", str(error))
-            self._conflicted(plan, version, str(error), self.state.clock.now())
+            return error
         except Refused as error:
-            await self._give_up(plan, store, "refused", str(error))
-            self.planner.retries.failed(request.uid, self.state.clock.now())
-            self.planner.breaker.refused(request.namespace, str(error), self.state.clock.now())
-            self._waits_for_hub(plan, str(error), self.state.clock.now())
+            await self._refused(plan, store, error)
         except Transient as error:
             # The write may have been made: the round stays open, and the view will tell.
-            self.state.latest[request.uid] = decision
+            self.state.latest[request.uid] = plan.decision
             self.metrics.nominations.labels("unknown").inc()
-            get_logger().warning("nomination_unknown", workload=request.key, decision=decision.id, error=str(error))
+            get_logger().warning(
+                "nomination_unknown", workload=request.key, decision=plan.decision.id, error=str(error)
+            )
         else:
             self._written(plan, self.state.clock.now())
+        return None
+
+    async def _refused(self, plan: Planned, store: Store, error: Refused) -> None:
+        await self._give_up(plan, store, "refused", str(error))
+        now = self.state.clock.now()
+        self.planner.retries.failed(plan.request.uid, now)
+        self.planner.breaker.refused(plan.request.namespace, str(error), now)
+        self._waits_for_hub(plan, str(error), now)
 
     async def _stored(self, plan: Planned, intent: Intent, store: Store) -> bool:
         """Whether the decision, its hold and its intent are in the store. Nothing is spent that was not stored (design
@@ -165,7 +193,7 @@ class Writer:
             return None  # other rules rule than the record names: what is written is decided under those in force
         fresh = self.state.snapshot_of(plan.hold.cluster, now)
         others = tuple(hold for hold in fresh.holds if hold.workload != request.uid)
-        looked = Snapshot(fresh.clusters, others, plan.seen.snapshot.traffic)
+        looked = replace(fresh, holds=others, traffic=plan.seen.snapshot.traffic)
         again = decide(request, looked, self.state.policy, now, CandidateMemo(self.planner.memo.views))
         return shown.resource_version if again.chosen == plan.hold.cluster else None
 

@@ -237,7 +237,7 @@ async def test_fr_rac_01_a_nomination_from_an_old_object_is_a_conflict_and_is_no
         await bed.hub.nominate(old)
     assert len(bed.api.requests("PATCH")) == 1
     assert "nominatedClusterNames" not in bed.workload()["status"]
-    await eventually(lambda: bed.hub.view().workloads[UID].evicted_at is not None)
+    assert bed.hub.view().workloads[UID].evicted_at is not None, "what overtook us is seen at once"
 
 
 async def test_a_second_workload_of_the_same_name_is_not_nominated_for_the_first(bed: Bed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 
 from dispatcher.core.ids import WorkloadUid
+from dispatcher.core.ports import IntentState, Nomination
 from dispatcher.core.waiting import Phase
 from dispatcher.loops.rhythm import LONGEST_REST_S, SHORTEST_REST_S, Retries, rest_s
+from dispatcher.loops.writing import TRIES
 from tests.loops.bench import Bench
 from tests.loops.jobs import gang
 from tests.unit.test_waiting import workload
@@ -119,3 +122,56 @@ async def test_what_changes_the_answer_cancels_the_write(bench: Bench) -> None:
     await bench.until(lambda: bench.metrics.nominations.labels("overtaken")._value.get() == 1)
     assert bench.workload("train-a").nominated == ()
     assert bench.phase("train-a") is not Phase.NOMINATED
+
+
+class Overtaking:
+    """The real hub; just before it takes a nomination, Kueue writes to the Workload, some times over."""
+
+    def __init__(self, bench: Bench, states: Sequence[str]) -> None:
+        self._bench, self._states = bench, list(states)
+        self._port = bench.state.hub
+        self.asked: list[str] = []
+        bench.state.hub = self  # type: ignore[assignment]
+
+    async def nominate(self, nomination: Nomination) -> str:
+        self.asked.append(nomination.resource_version)
+        if self._states:
+            message = f"written meanwhile, {len(self._states)}"
+            self._bench.fleet.set_check(nomination.uid, "entrepot", self._states.pop(0), message)
+        return await self._port.nominate(nomination)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+
+async def decisions_on(bench: Bench, job: str) -> int:
+    return len(await bench.store.decisions_of(f"{bench.workload(job).namespace}/{job}"))
+
+
+async def test_a_conflict_with_what_changes_nothing_is_written_again_at_once_and_decided_once(bench: Bench) -> None:
+    hub = Overtaking(bench, ["Pending", "Pending"])
+    bench.fleet.submit(gang("train-a"))
+    await bench.until(lambda: bench.metrics.nominations.labels("written")._value.get() == 1)
+    assert len(hub.asked) == len(set(hub.asked)) == 3, "each on a newer version"
+    assert bench.workload("train-a").nominated == (bench.decision("train-a").chosen,)
+    assert await decisions_on(bench, "train-a") == 1
+    assert bench.metrics.nominations.labels("conflict")._value.get() == 0
+
+
+async def test_a_conflict_with_what_changes_the_answer_is_not_written_again(bench: Bench) -> None:
+    hub = Overtaking(bench, ["Ready"])
+    bench.fleet.submit(gang("train-a"))
+    await bench.until(lambda: bench.metrics.nominations.labels("conflict")._value.get() == 1)
+    assert len(hub.asked) == 1
+    assert bench.workload("train-a").nominated == ()
+    assert bench.state.holds == {}
+    assert not await bench.store.intents(IntentState.PLANNED)
+
+
+async def test_a_workload_that_is_always_overtaken_is_left_to_the_next_cycle(bench: Bench) -> None:
+    hub = Overtaking(bench, ["Pending"] * TRIES)
+    bench.fleet.submit(gang("train-a"))
+    await bench.until(lambda: bench.metrics.nominations.labels("conflict")._value.get() == 1)
+    assert len(hub.asked) == TRIES
+    await bench.until(bench.finished("train-a"))
+    assert list(bench.seen_copies.values()) == [{bench.decision("train-a").chosen}]
