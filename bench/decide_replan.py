@@ -71,6 +71,9 @@ class Standing:
     def monotonic_s(self) -> float:
         return time.monotonic()
 
+    def wall_ahead_s(self) -> int:
+        return 0
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -51,7 +52,8 @@ class SystemClock:
 
     `now` starts as the wall clock and then runs with the seconds that never jump. A wall clock that is set, forwards or
     backwards, is followed by a twentieth of the time that passes: ages, holds, patience and silence, all differences
-    of two `now`s, stay right to five percent however it jumps (docs/adr/0018). A restart takes it anew.
+    of two `now`s, stay right to five percent however it jumps (docs/adr/0018). A restart takes it anew. Dates mean the
+    wall clock: `wall_ahead_s` tells by how much the two disagree (core/instants.py).
     """
 
     def __init__(self, wall: Callable[[], datetime] = _wall, elapsed_s: Callable[[], float] = _elapsed_s) -> None:
@@ -72,6 +74,12 @@ class SystemClock:
             get_logger().warning("clock_jumped", wall_clock_ahead_s=round(ahead_s), now=self._now.isoformat())
         self._ahead_s = ahead_s
         return self._now
+
+    def wall_ahead_s(self) -> int:
+        """Less than a second is no disagreement: two readings are never taken at once."""
+        now = self.now()
+        ahead_s = (self._wall() - now).total_seconds()
+        return int(math.copysign(math.ceil(abs(ahead_s)), ahead_s)) if abs(ahead_s) >= 1 else 0
 
     def monotonic_s(self) -> float:
         return self._elapsed_s()

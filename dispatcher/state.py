@@ -13,6 +13,7 @@ from datetime import datetime
 from dispatcher.core.decision import Decision
 from dispatcher.core.declaration import InputProblem as InputProblem
 from dispatcher.core.ids import ClusterName, WorkloadUid
+from dispatcher.core.instants import later
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Clock, HubPort, WorkerPort
 from dispatcher.core.shadow import ShadowStatus
@@ -82,12 +83,17 @@ class FleetState:
         hub = self.hub.view()
         names = sorted({*hub.clusters, *self.policy.clusters, *self.workers})
         clusters = tuple(self._cluster(name, hub, now) for name in names)
-        return Snapshot(clusters=clusters, holds=tuple(self.all_holds()))
+        return Snapshot(clusters, tuple(self.all_holds()), wall_ahead_s=self.clock.wall_ahead_s())
 
     def snapshot_of(self, name: ClusterName, now: datetime) -> Snapshot:
         """The part of `snapshot` that concerns one cluster."""
         holds = tuple(hold for hold in self.all_holds() if hold.cluster == name)
-        return Snapshot((self._cluster(name, self.hub.view(), now),), holds)
+        seen = (self._cluster(name, self.hub.view(), now),)
+        return Snapshot(seen, holds, wall_ahead_s=self.clock.wall_ahead_s())
+
+    def dated(self) -> datetime:
+        """The instant by which dates of the blueprint are judged now (core/instants.py)."""
+        return later(self.clock.now(), self.clock.wall_ahead_s())
 
     def _cluster(self, name: ClusterName, hub: HubView, now: datetime) -> ClusterSnapshot:
         view = self.workers[name].view() if name in self.workers else None

@@ -33,6 +33,10 @@ class FastClock:
         """Seconds of this clock since it was made."""
         return (time.monotonic() - self._zero_s) * self._speed
 
+    def wall_ahead_s(self) -> int:
+        """Nothing: it is its own wall clock."""
+        return 0
+
     async def sleep(self, seconds: float) -> None:
         """Wait for that many seconds of this clock."""
         await asyncio.sleep(max(0.0, seconds) / self._speed)
@@ -50,6 +54,8 @@ class ManualClock:
         self._now = start
         self._sleepers: list[tuple[datetime, int, asyncio.Future[None]]] = []
         self._calls = 0
+        self.set_by_s = 0
+        """How far somebody has set the wall clock beside this one."""
 
     def now(self) -> datetime:
         """The instant of this clock, in UTC."""
@@ -58,6 +64,9 @@ class ManualClock:
     def monotonic_s(self) -> float:
         """Seconds of this clock since it was made."""
         return (self._now - self._start).total_seconds()
+
+    def wall_ahead_s(self) -> int:
+        return self.set_by_s
 
     async def sleep(self, seconds: float) -> None:
         """Wait until the clock has been advanced by that much. Zero or less only lets others run."""

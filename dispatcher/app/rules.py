@@ -88,7 +88,7 @@ class WatchedFolder:
         return judged if anew or before is None or before[1] != judged else None
 
     def _judged(self, found: LoadResult, policy: Policy) -> Policy | Texts:
-        sealed = self.gate.let_in(found.sealed, self.clock.now())
+        sealed = self.gate.let_in(found.sealed, self.clock.now(), self.clock.wall_ahead_s())
         if isinstance(sealed, Seal):
             return replace(policy, seal=sealed)
         return tuple(problem.text() for problem in sealed)

@@ -262,8 +262,8 @@ def _on_chosen(decision: Decision, seen: Inputs) -> Ruling | None:
     if site is None or chosen is None:
         return None
     flavors = tuple(dict.fromkeys(placement.flavor for placement in chosen.placements))
-    end = seen.now + timedelta(seconds=decision.estimate.duration_s)
-    return ruling_on(seen.request, site, seen.policy, seen.now, flavors, end)
+    end = seen.dated + timedelta(seconds=decision.estimate.duration_s)
+    return ruling_on(seen.request, site, seen.policy, seen.dated, flavors, end)
 
 
 def _kept_out(cluster: ClusterName, seen: Inputs) -> Iterator[Said]:
@@ -271,7 +271,7 @@ def _kept_out(cluster: ClusterName, seen: Inputs) -> Iterator[Said]:
     site = seen.policy.clusters.get(cluster)
     if site is None:
         return
-    against = ruling_on(seen.request, site, seen.policy, seen.now).against
+    against = ruling_on(seen.request, site, seen.policy, seen.dated).against
     if against:
         yield said_of(against[0])
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from dispatcher.core.decision import Basis, Estimate, Term, TermKind
 from dispatcher.core.fit import UNKNOWN_FIT, FitReport, judge_fit
 from dispatcher.core.index import ClusterIndex
+from dispatcher.core.instants import later
 from dispatcher.core.place import Place
 from dispatcher.core.policy import ClassPolicy, ClusterPolicy, Policy
 from dispatcher.core.snapshot import ClusterQueueView, ClusterSnapshot, Hold, LocalQueueView
@@ -23,6 +24,12 @@ class Setting:
     now: datetime
     plan: ClassPolicy
     estimate: Estimate
+    wall_ahead_s: int = 0
+
+    @property
+    def dated(self) -> datetime:
+        """By what dates of the blueprint are judged: the law's, and the age of prices."""
+        return later(self.now, self.wall_ahead_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,10 @@ class Context:
     @property
     def now(self) -> datetime:
         return self.setting.now
+
+    @property
+    def dated(self) -> datetime:
+        return self.setting.dated
 
     def term(self, kind: TermKind) -> Term | None:
         return next((term for term in self.terms if term.kind is kind), None)

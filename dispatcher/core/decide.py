@@ -35,8 +35,10 @@ def decide(
     Raises:
         ValueError: the request names no class and its queue is not in the plan (see `class_of`).
     """
-    setting = _setting(request, policy, now)
+    setting = _setting(request, snapshot, policy, now)
     slate = memo.slate(setting, snapshot, weigh) if memo is not None else plain_slate(setting, snapshot, weigh)
+    if snapshot.wall_ahead_s:  # by which clock dates were judged is part of what was seen
+        slate = replace(slate, snapshot_digest=digest_of((slate.snapshot_digest, snapshot.wall_ahead_s)))
     kept = snapshot.traffic.keeps_back()
     order = rank(request.uid, slate.eligible) if kept is None else ()
     if order or kept is not None:
@@ -51,12 +53,12 @@ def steps(request: Request, snapshot: Snapshot, policy: Policy, now: datetime, m
     Raises:
         ValueError: as `decide`.
     """
-    return memo.steps(_setting(request, policy, now), snapshot, weigh)
+    return memo.steps(_setting(request, snapshot, policy, now), snapshot, weigh)
 
 
-def _setting(request: Request, policy: Policy, now: datetime) -> Setting:
+def _setting(request: Request, snapshot: Snapshot, policy: Policy, now: datetime) -> Setting:
     plan = policy.classes[class_of(request, policy)]
-    return Setting(request, policy, now, plan, estimate_of(request, plan))
+    return Setting(request, policy, now, plan, estimate_of(request, plan), snapshot.wall_ahead_s)
 
 
 def weigh(setting: Setting, ground: Ground) -> Candidate:
@@ -141,5 +143,5 @@ def _valid_until(setting: Setting, slate: Slate, chosen: ClusterName | None) -> 
         return None
     placements = next(c.placements for c in slate.candidates if c.cluster == chosen)
     flavors = tuple(dict.fromkeys(placement.flavor for placement in placements))
-    end = setting.now + timedelta(seconds=setting.estimate.duration_s)
-    return legality(setting.request, site, setting.policy, setting.now, flavors, end).valid_until
+    end = setting.dated + timedelta(seconds=setting.estimate.duration_s)
+    return legality(setting.request, site, setting.policy, setting.dated, flavors, end).valid_until

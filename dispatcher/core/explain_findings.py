@@ -116,6 +116,8 @@ _AWAITED = {
     "legal store, stop it, or ask for an exception",
     "fact": "whether it may stay is not known: see entrepot policy facts, and have the missing fact attested",
     "sight": "its cluster cannot be seen, so it is left alone until it can",
+    "clock": "the wall clock was set, and by the daemon's own time it may stay: a wrong clock ends nothing that runs. "
+    "Correct the clock, or restart the daemon if it is right",
     "flavor": "on which GPUs it would run is not known, so it stays. See its copy on the cluster",
 }
 

@@ -189,8 +189,8 @@ def preemption_alone(context: Context) -> Rejections:
 def legality_of(context: Context) -> Legality:
     """What the law says of a candidate, for as long as the run is expected to take."""
     flavors = tuple(dict.fromkeys(flavor for _, flavor in context.fit.flavors))
-    end = context.now + timedelta(seconds=context.setting.estimate.duration_s)
-    return legality(context.request, context.site, context.policy, context.now, flavors, end)
+    end = context.dated + timedelta(seconds=context.setting.estimate.duration_s)
+    return legality(context.request, context.site, context.policy, context.dated, flavors, end)
 
 
 def residency(context: Context) -> Rejections:
@@ -200,7 +200,7 @@ def residency(context: Context) -> Rejections:
 
 def rules_in_force(context: Context) -> Rejections:
     """Rules that nobody vouches for any more, or a clock that cannot be right, keep classified data at rest."""
-    return standing_rejections(context.request, context.policy, context.now)
+    return standing_rejections(context.request, context.policy, context.dated)
 
 
 # --- money -------------------------------------------------------------------------------------------------------

@@ -9,12 +9,13 @@ look, or a fact is merely unknown, it stays and somebody is told (residency.md s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from dispatcher.core.decision import Decision
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
+from dispatcher.core.instants import earlier, later
 from dispatcher.core.legality import ruling_on
 from dispatcher.core.policy import Policy
 from dispatcher.core.request import build_request
@@ -52,6 +53,8 @@ class Awaits(StrEnum):
     """Its cluster cannot be seen: nothing that may run there is touched."""
     FLAVOR = "flavor"
     """On which GPUs it runs is not known, and on others it would be legal."""
+    CLOCK = "clock"
+    """Two clocks disagree, and by one of them it is legal still: a wrong clock ends nothing that runs."""
 
 
 Stand = tuple[WorkloadUid, ClusterName, bool]
@@ -86,6 +89,17 @@ class Sight:
     policy: Policy
     latest: Mapping[WorkloadUid, Decision]
     now: datetime
+    wall_ahead_s: int = 0
+
+    @property
+    def dated(self) -> datetime:
+        """By what dates are judged (instants.py)."""
+        return later(self.now, self.wall_ahead_s)
+
+    @property
+    def surely(self) -> datetime:
+        """What is over by then is over for certain."""
+        return earlier(self.now, self.wall_ahead_s)
 
     def link(self, cluster: ClusterName) -> Link:
         return link_of(self.workers.get(cluster), self.policy.limits.silence_limit_s, self.now)
@@ -132,7 +146,7 @@ def examine(workload: HubWorkload, sight: Sight, seen: Seen, ended: Ended) -> Ex
         if cluster is None or site is None:
             continue
         flavors = flavors_on(workload, cluster, sight)
-        ruling = ruling_on(request, site, sight.policy, sight.now, flavors)
+        ruling = ruling_on(request, site, sight.policy, sight.dated, flavors)
         if ruling.valid_until is not None:
             ends.append(ruling.valid_until)
         stand = (workload.uid, cluster, waits)
@@ -141,7 +155,11 @@ def examine(workload: HubWorkload, sight: Sight, seen: Seen, ended: Ended) -> Ex
             continue
         slipped_through = (workload.uid, cluster) in ended
         known = (seen.get(stand, sight.now), bool(flavors), slipped_through)
-        found.append(_judged(workload, cluster, ruling, sight, known))
+        one = _judged(workload, cluster, ruling, sight, known)
+        if one.course is Course.END and not waits and sight.wall_ahead_s:
+            allowed = ruling_on(request, site, sight.policy, sight.surely, flavors).allowed
+            one = replace(one, course=Course.HOLD, awaits=Awaits.CLOCK) if allowed else one
+        found.append(one)
     return Examined(tuple(found), tuple(legal), min(ends, default=None))
 
 

@@ -29,6 +29,7 @@ from dispatcher.core.decision import Candidate
 from dispatcher.core.holds import HoldBook, live_holds
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.index import ClusterIndex, ViewIndex
+from dispatcher.core.instants import later
 from dispatcher.core.legality import law_window, named_workloads
 from dispatcher.core.policy import Policy
 from dispatcher.core.rulings import standing_of
@@ -250,7 +251,7 @@ class CandidateMemo:
     _asked: dict[WorkloadUid, _Asked] = field(default_factory=dict)
     _changed: int = 0
     """The count at which, last, something changed that is more than the age of a view."""
-    _looked: tuple[tuple[ClusterSnapshot, ...], tuple[Hold, ...], Policy, datetime] | None = None
+    _looked: tuple[tuple[ClusterSnapshot, ...], tuple[Hold, ...], Policy, tuple[datetime, int]] | None = None
 
     def slate(self, setting: Setting, snapshot: Snapshot, weigh: Weigh) -> Slate:
         """The candidates of a decision; the same as `plain_slate`."""
@@ -293,11 +294,11 @@ class CandidateMemo:
     def look(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
         """Find out what has changed since the last look, cluster by cluster."""
         looked = self._looked
-        at = (snapshot.clusters, snapshot.holds, policy, now)
-        if looked is not None and looked[3] == now and all(a is b for a, b in zip(looked[:3], at[:3], strict=True)):
+        at = (snapshot.clusters, snapshot.holds, policy, (now, snapshot.wall_ahead_s))
+        if looked is not None and looked[3] == at[3] and all(a is b for a, b in zip(looked[:3], at[:3], strict=True)):
             return
         self._looked = at
-        window = self.window(policy, now)
+        window = self.window(policy, later(now, snapshot.wall_ahead_s))
         anew = policy is not self._policy or window != self._window
         if snapshot.clusters is not self._clusters:
             self._look_at(snapshot.clusters, everywhere=anew)

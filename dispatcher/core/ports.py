@@ -25,6 +25,9 @@ class Clock(Protocol):
     def monotonic_s(self) -> float:
         """Seconds that never jump, for silence limits and backoff."""
 
+    def wall_ahead_s(self) -> int:
+        """How many seconds the wall clock is ahead of `now` (behind: negative), away from zero; 0 while they agree."""
+
     async def sleep(self, seconds: float) -> None: ...
 
 

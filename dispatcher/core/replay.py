@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from dispatcher.core.decide import decide
 from dispatcher.core.decision import Decision
+from dispatcher.core.instants import later
 from dispatcher.core.plain import plain_codec
 from dispatcher.core.policy import Policy
 from dispatcher.core.snapshot import Snapshot
@@ -35,6 +36,11 @@ class Inputs:
     snapshot: Snapshot
     policy: Policy
     now: datetime
+
+    @property
+    def dated(self) -> datetime:
+        """By what dates of the blueprint were judged."""
+        return later(self.now, self.snapshot.wall_ahead_s)
 
 
 @dataclass(frozen=True, slots=True)

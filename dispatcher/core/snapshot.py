@@ -272,16 +272,20 @@ class Snapshot:
     clusters: tuple[ClusterSnapshot, ...]
     holds: tuple[Hold, ...] = ()
     traffic: Traffic = EMPTY
+    wall_ahead_s: int = 0
+    """How far the wall clock was ahead of the instant of the snapshot; dates are judged by the later (instants.py)."""
 
     def cluster(self, name: ClusterName) -> ClusterSnapshot | None:
         return next((c for c in self.clusters if c.name == name), None)
 
     def amid(self, traffic: Traffic) -> Snapshot:
         """The same fleet, as one request meets it."""
-        return self if traffic is self.traffic else Snapshot(self.clusters, self.holds, traffic)
+        if traffic is self.traffic:
+            return self
+        return Snapshot(self.clusters, self.holds, traffic, self.wall_ahead_s)
 
     def with_hold(self, hold: Hold) -> Snapshot:
-        return Snapshot(self.clusters, (*self.holds, hold), self.traffic)
+        return Snapshot(self.clusters, (*self.holds, hold), self.traffic, self.wall_ahead_s)
 
 
 def digest_of(value: object) -> str:

@@ -69,7 +69,7 @@ def _run_line(context: Context, site: ClusterPolicy, pod_set: PodSet, name: Flav
         return Rejection(Reason.PRICE_UNKNOWN, Resolver.OPERATOR, Detail(pod_set.name, flavor=name, expected=(name,)))
     gpus = pod_set.per_pod.gpus()
     seconds = context.setting.estimate.duration_s
-    found = (gpu_price if gpus else cpu_price)(site, flavor, context.policy.prices, context.now)
+    found = (gpu_price if gpus else cpu_price)(site, flavor, context.policy.prices, context.dated)
     if isinstance(found, Rejection):
         return found
     if gpus and found.unit is PriceUnit.VCPU_HOUR:
@@ -165,7 +165,7 @@ def cheapest_route(context: Context, use: DataUse) -> Route | Rejection:
 def _price(context: Context, region: RegionName) -> EgressPrice | Reason | None:
     if context.site is None:
         return Reason.EGRESS_UNKNOWN
-    return egress_price(region, context.site.region, context.policy.prices, context.now)
+    return egress_price(region, context.site.region, context.policy.prices, context.dated)
 
 
 def _legal_replicas(context: Context, data_set: DataSet) -> list[tuple[str, RegionName]]:
@@ -174,7 +174,7 @@ def _legal_replicas(context: Context, data_set: DataSet) -> list[tuple[str, Regi
     known = _replicas(context, data_set)
     if context.site is None or len(known) < 2:
         return known
-    legal = legal_sources(data_set.name, context.request, context.site, context.policy, context.now)
+    legal = legal_sources(data_set.name, context.request, context.site, context.policy, context.dated)
     return [replica for replica in known if replica[0] in legal] or known
 
 
@@ -245,7 +245,7 @@ def stranded(context: Context) -> Term:
         flavor = context.site.flavors.get(broken.flavor) if context.site else None
         if context.site is None or flavor is None:
             continue
-        found = gpu_price(context.site, flavor, context.policy.prices, context.now)
+        found = gpu_price(context.site, flavor, context.policy.prices, context.dated)
         if isinstance(found, ComputePrice) and is_gpu(broken.resource):
             whole = broken.amount * found.usd_micro_per_hour * seconds * share
             amount = div_half_up(whole, 3600 * flavor.speed_permille)

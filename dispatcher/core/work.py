@@ -38,8 +38,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Workbook:
-    """All work of a hub at an instant, with the policy then in force. `unread` names workloads of which nothing can be
-    said, since what they declare cannot be understood: whoever previews must hear of them."""
+    """All work of a hub at an instant (by which dates are judged), with the policy then in force. `unread` names
+    workloads of which nothing can be said, since what they declare cannot be understood: whoever previews must hear of
+    them."""
 
     taken_at: datetime
     policy: Policy
@@ -79,7 +80,7 @@ def workbook(sight: Sight) -> Workbook:
             work.append(found)
         elif stage is not None or phase in _UNREAD:
             unread.append(workload.key)
-    return Workbook(sight.now, sight.policy, tuple(work), tuple(unread))
+    return Workbook(sight.dated, sight.policy, tuple(work), tuple(unread))
 
 
 def work_of(workload: HubWorkload, stage: Stage, sight: Sight) -> Work | None:

@@ -23,6 +23,7 @@ from dispatcher.core.explain_findings import finding_text
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.illegal import Course, Examined, Illegal, Sight, Stand, examine, may_end
 from dispatcher.core.lease import Always
+from dispatcher.core.legality import law_window
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Eviction, Leadership
 from dispatcher.core.rulings import standing_of
@@ -102,7 +103,7 @@ class LegalityLoop:
         limit_s = self.state.policy.limits.silence_limit_s
         if not hub.synced or hub.observed_at is None or (now - hub.observed_at).total_seconds() > limit_s:
             return
-        if standing_of(self.state.policy, now) is not None:
+        if standing_of(self.state.policy, self.state.dated()) is not None:
             return
         policy = self.state.policy
         found = await self._look(now)
@@ -133,7 +134,7 @@ class LegalityLoop:
         self._newest = max(now, self._newest or now)
 
     def _gauge_rules(self) -> None:
-        policy, now, metrics = self.state.policy, self.state.clock.now(), self.metrics
+        policy, now, metrics = self.state.policy, self.state.dated(), self.metrics
         found = standing_of(policy, now)
         metrics.law_age.set(age_s(policy.seal, now) or 0)
         metrics.law_max_age.set(policy.residency.settings.max_age_s or 0)
@@ -173,15 +174,17 @@ class LegalityLoop:
         """Judge what has changed since the last look, or whose answer has run out; all of it when rules changed, which
         takes a quarter of a millisecond each, so that others have their turn between."""
         hub, policy = self.state.hub_view(), self.state.policy
-        sight = Sight(hub, self.state.worker_views(), policy, self.state.latest, now)
+        ahead_s = self.state.clock.wall_ahead_s()
+        sight = Sight(hub, self.state.worker_views(), policy, self.state.latest, now, ahead_s)
+        windows = tuple(law_window(policy, at)[0] for at in (sight.dated, sight.surely))
         found: list[Illegal] = []
         kept: dict[WorkloadUid, _Judged] = {}
         asked = 0
         for uid, workload in sorted(hub.workloads.items()):
             if workload.finished or not (workload.nominated or workload.cluster_name):
                 continue
-            known, seen = self._judged.get(uid), self._seen(workload, sight)
-            if known is None or not _same(known, policy, workload, seen, now):
+            known, seen = self._judged.get(uid), (*self._seen(workload, sight), windows)
+            if known is None or not _same(known, policy, workload, seen, sight.dated):
                 examined = examine(workload, sight, self._since, frozenset(self._ended))
                 known = _Judged(policy, workload, seen, examined)
                 asked += 1
@@ -207,7 +210,7 @@ class LegalityLoop:
         ends = [j.examined.valid_until for j in self._judged.values() if j.examined.valid_until is not None]
         if not ends:
             return RESYNC_S
-        return max(0.05, (min(ends) - self.state.clock.now()).total_seconds())
+        return max(0.05, (min(ends) - self.state.dated()).total_seconds())
 
     # --- telling -------------------------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ class ShadowLoop:
         now, hub = self.state.clock.now(), self.state.hub_view()
         if not hub.synced:
             return
-        mirror = self._mirror_at(now)
+        mirror = self._mirror_at(self.state.dated())
         sight = Sight(hub, self.state.worker_views(), mirror.live, self.state.latest, now)
         found: list[Beside] = []
         known: dict[WorkloadUid, _Known] = {}

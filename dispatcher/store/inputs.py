@@ -146,6 +146,8 @@ class Packer:
         }
         if seen.snapshot.traffic != EMPTY:
             document["traffic"] = _TRAFFIC.encode(seen.snapshot.traffic)
+        if seen.snapshot.wall_ahead_s:
+            document["wall_ahead_s"] = seen.snapshot.wall_ahead_s
         return Packed(decision, _compressed(document), tuple(sorted(new.items())))
 
     def committed(self, packed: Packed) -> None:
@@ -448,7 +450,9 @@ def unpacked(content: bytes, pieces: Mapping[str, bytes]) -> Inputs:
         clusters = tuple(_joined(entry, pieces) for entry in document["clusters"])
         return Inputs(
             request=_REQUEST.decode(document["request"]),
-            snapshot=Snapshot(clusters, holds, _TRAFFIC.decode(document.get("traffic", {}))),
+            snapshot=Snapshot(
+                clusters, holds, _TRAFFIC.decode(document.get("traffic", {})), document.get("wall_ahead_s", 0)
+            ),
             policy=_POLICY.decode(_plain(pieces[document["policy"]], "policy")),
             now=_INSTANT.decode(document["now"]),
         )

@@ -147,7 +147,7 @@ def blueprint(state: FleetState) -> BlueprintView:
         ok=not status.errors,
         errors=status.errors,
         failed_at=status.failed_at,
-        law=law(policy, state.clock.now()),
+        law=law(policy, state.dated()),
         clusters=tuple(sorted(policy.clusters)),
         queues=tuple(sorted(policy.queues)),
         data_sets=tuple(sorted(policy.data_sets)),

@@ -56,7 +56,8 @@ def router(state: FleetState, store: Store, errors: dict[int | str, dict[str, ob
 
 def _sight(state: FleetState, now: datetime) -> Sight:
     """What one look sees, for a thread: the views are immutable, and of the newest decisions it gets its own copy."""
-    return Sight(state.hub_view(), state.worker_views(), state.policy, dict(state.latest), now)
+    ahead_s = state.clock.wall_ahead_s()
+    return Sight(state.hub_view(), state.worker_views(), state.policy, dict(state.latest), now, ahead_s)
 
 
 async def _missing(store: Store, wanted: DecisionId) -> ProblemError:

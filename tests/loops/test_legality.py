@@ -17,6 +17,7 @@ from dispatcher.core.decision import Decision, Reason
 from dispatcher.core.lease import Always
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.policy import Policy
+from dispatcher.core.replay import replay as replayed
 from dispatcher.core.request import build_request
 from dispatcher.core.seal import Seal, Trust
 from dispatcher.core.snapshot import HubView
@@ -263,6 +264,81 @@ async def test_res_10_an_exception_starts_what_waits_and_its_end_mid_run_holds_i
     await found.bench.step(3700)
     await found.steps(2)
     assert found.codes() == ["illegal-running"], "the end of the exception is noticed by itself"
+
+
+HOUR_S = 3600
+RULES_OF_EIGHT_HOURS = Settings(max_age_s=8 * HOUR_S)
+
+
+def stopping(until_hours: int) -> Policy:
+    """Internal data may go nowhere but by an exception, and what runs without one is stopped."""
+    return law(*forbidden(Running.STOP_NOW).residency.rules, waivers=(waiver(hours=until_hours),))
+
+
+async def test_nothing_starts_by_an_exception_that_the_wall_clock_says_is_over(tmp_path: Path) -> None:
+    found = await lawful(tmp_path, stopping(3))
+    found.bench.clock.set_by_s = 4 * HOUR_S
+    found.bench.fleet.submit(reader("late"))
+    await found.until("late", Phase.WAITING)
+    await found.steps(5)
+    assert found.bench.phase("late") is Phase.WAITING
+    seen = (await found.bench.store.record(found.bench.decision("late").id) or pytest.fail("no record")).inputs
+    assert seen.snapshot.wall_ahead_s == 4 * HOUR_S, "the record says by which clock"
+    assert replayed(seen) == found.bench.decision("late")
+    found.bench.clock.set_by_s = 0
+    await found.until("late", Phase.PLACED)
+
+
+async def test_a_nomination_ends_with_its_exception_by_the_wall_clock(tmp_path: Path) -> None:
+    found = await nominated(tmp_path, Queued.REQUEUE)
+    found.rule(law(*forbidden().residency.rules, waivers=(waiver(hours=3),)))
+    await found.loop.cycle()
+    assert found.ended() == 0
+    found.bench.clock.set_by_s = 4 * HOUR_S
+    await found.loop.cycle()
+    assert found.ended() == 1
+
+
+@pytest.mark.parametrize(
+    ("set_by_s", "passes_s"),
+    [(4 * HOUR_S, 0), (-4 * HOUR_S, 3 * HOUR_S)],
+    ids=["by the wall clock alone it is over", "by the daemon's own time alone it is over"],
+)
+async def test_what_runs_is_not_ended_for_a_date_that_one_clock_alone_says_is_over(
+    tmp_path: Path, set_by_s: int, passes_s: int
+) -> None:
+    found = await lawful(tmp_path, stopping(3))
+    found.bench.fleet.submit(reader("job", duration=f"{20 * HOUR_S}s"))
+    await found.until("job", Phase.PLACED)
+    found.bench.clock.set_by_s = set_by_s
+    await found.bench.step(passes_s)
+    await found.steps(3)
+    assert (found.ended(), found.bench.phase("job")) == (0, Phase.PLACED)
+    assert found.codes() == ["illegal-running"], "somebody is told"
+    assert {dict(e.detail)["awaits"] for e in await found.log() if e.kind is AuditKind.ILLEGAL} == {"clock"}
+    found.bench.clock.set_by_s = 0  # the clock that was wrong is right again, or the time has come by both
+    if not passes_s:
+        await found.steps(2)
+        assert (found.ended(), found.codes()) == (0, [])
+        await found.bench.step(3 * HOUR_S)
+    await found.until("job", Phase.WAITING)
+    assert found.ended() == 1
+
+
+async def test_rules_that_are_too_old_by_the_wall_clock_stop_classified_dispatch_and_end_nothing(
+    tmp_path: Path,
+) -> None:
+    policy = law(internal(EVERYWHERE), settings=RULES_OF_EIGHT_HOURS)
+    found = await lawful(tmp_path, replace(policy, seal=Seal(confirmed_at=START)))
+    found.bench.fleet.submit(reader("job", duration=f"{20 * HOUR_S}s"))
+    await found.until("job", Phase.PLACED)
+    found.bench.clock.set_by_s = 9 * HOUR_S
+    found.bench.fleet.submit(reader("late"))
+    await found.until("late", Phase.WAITING)
+    await found.steps(5)
+    reasons = {r.reason for c in found.bench.decision("late").candidates for r in c.rejections}
+    assert Reason.RULES_TOO_OLD in reasons
+    assert (found.bench.phase("job"), found.ended(), found.codes()) == (Phase.PLACED, 0, [])
 
 
 async def test_res_20_rules_that_change_between_decision_and_write_cancel_the_write(tmp_path: Path) -> None:

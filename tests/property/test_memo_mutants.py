@@ -164,6 +164,10 @@ MUTANTS: dict[str, tuple[Callable[[], CandidateMemo], Case]] = {
         lambda: CandidateMemo(window=lambda book, now: window_of(book, NOW)),
         _with(now=NOW + timedelta(days=4000)),
     ),
+    "a wall clock that was set": (
+        lambda: blind(lambda seen, book, now: (replace(seen, wall_ahead_s=0), book, now)),
+        _with(snapshot=replace(BASE.snapshot, wall_ahead_s=4000 * 86400)),
+    ),
     "pod sets": (lambda: forgetting(pod_sets=BASE.request.pod_sets), _asking(pod_sets=_gang(2))),
     "the namespace": (lambda: forgetting(namespace=BASE.request.namespace), _asking(namespace="elsewhere")),
     "the local queue": (lambda: forgetting(local_queue=BASE.request.local_queue), _asking(local_queue="none")),

@@ -60,6 +60,9 @@ class TestClock:
     def monotonic_s(self) -> float:
         return self.at.timestamp()
 
+    def wall_ahead_s(self) -> int:
+        return 0
+
     async def sleep(self, seconds: float) -> None:
         self.at += timedelta(seconds=seconds)
 

@@ -113,7 +113,8 @@ def test_an_equal_view_of_other_objects_gives_the_same_pieces() -> None:
 
 async def test_what_was_stored_is_read_back_also_by_the_next_process(target: str) -> None:
     view = fleet()
-    found = replace(inputs_on(view), snapshot=snapshot(view, seen(fleet(3, 0, "x"), worker=None), holds=[hold()]))
+    both = snapshot(view, seen(fleet(3, 0, "x"), worker=None), holds=[hold()])
+    found = replace(inputs_on(view), snapshot=replace(both, wall_ahead_s=-90))
     async with opened(target) as store:
         decision = await keep(store, found)
         record = await store.record(decision.id)

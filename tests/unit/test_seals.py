@@ -203,6 +203,27 @@ def test_the_same_bundle_again_is_taken_and_one_signed_anew_makes_the_rules_youn
     assert later.confirmed_at == NOW + timedelta(days=3)
 
 
+@pytest.mark.parametrize(
+    ("said", "ahead_s", "taken"),
+    [
+        ({"valid_from": NOW + timedelta(hours=1)}, 3600, True),
+        ({"valid_from": NOW + timedelta(hours=1)}, 0, False),
+        ({"valid_until": NOW + timedelta(minutes=30)}, 3600, False),
+        ({"valid_until": NOW + timedelta(minutes=30)}, -3600, True),
+    ],
+    ids=[
+        "signed by the wall clock's time",
+        "early",
+        "over by the wall clock",
+        "a wall clock that is behind makes nothing younger",
+    ],
+)
+def test_what_was_signed_by_the_wall_clock_is_judged_by_it(
+    keys: Path, said: dict[str, datetime], ahead_s: int, taken: bool
+) -> None:
+    assert isinstance(gate(keys).let_in(bundle(**said), NOW, ahead_s), Seal) is taken
+
+
 def test_without_keys_a_bundle_is_unsigned_and_its_age_counts_from_when_it_was_first_seen() -> None:
     known = Known(unsigned=(TREE, NOW - timedelta(days=3)))
     found = gate(None, known).let_in(Sealed(TREE), NOW)
@@ -253,6 +274,9 @@ class Still:
 
     def now(self) -> datetime:
         return self.shown
+
+    def wall_ahead_s(self) -> int:
+        return 0
 
     def monotonic_s(self) -> float:
         return 0.0

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from structlog.testing import capture_logs
 
+from dispatcher.core.instants import later
 from dispatcher.core.lease import LeaseTiming, Role, Tenure
 from dispatcher.runtime import FOLLOW, SystemClock
 
@@ -73,6 +74,31 @@ def test_a_jump_is_told_once_and_its_end_too() -> None:
             clock.now()
     told = [entry["wall_clock_ahead_s"] for entry in logs if entry["event"] == "clock_jumped"]
     assert [round(ahead_s, -2) for ahead_s in told] == [3600, 0]
+
+
+@pytest.mark.parametrize("jump_s", [HOUR, -HOUR], ids=["set forwards", "set backwards"])
+def test_how_far_the_two_disagree_shrinks_as_the_jump_is_followed(jump_s: float) -> None:
+    machine = Machine()
+    clock = machine.clock()
+    assert clock.wall_ahead_s() == 0
+    machine.set_by_s = jump_s
+    assert clock.wall_ahead_s() == jump_s
+    machine.elapsed_s += 600
+    left_s = clock.wall_ahead_s()
+    assert left_s == pytest.approx(jump_s * (1 - 600 * FOLLOW / HOUR), abs=1)
+    assert later(clock.now(), left_s) >= machine.wall(), "a date that the wall clock says is over, is"
+    machine.elapsed_s += 21 * HOUR
+    assert clock.wall_ahead_s() == 0
+
+
+@pytest.mark.parametrize(
+    ("set_by_s", "told"), [(0.9, 0), (1.1, 2), (-0.9, 0), (-1.1, -2)], ids=lambda value: f"{value:+}"
+)
+def test_less_than_a_second_is_no_disagreement_and_more_is_told_in_full(set_by_s: float, told: int) -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.set_by_s = set_by_s
+    assert clock.wall_ahead_s() == told
 
 
 def test_a_leader_that_slept_with_its_machine_knows_that_its_time_is_over() -> None:

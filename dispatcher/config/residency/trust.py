@@ -13,6 +13,7 @@ from pathlib import Path
 from dispatcher.config.problems import TOP, Problem, problem_at
 from dispatcher.config.residency.manifest import MANIFEST, SIGNATURE, Manifest, ReadManifest, Sealed, read_manifest
 from dispatcher.config.residency.signing import PublicKey, SignatureError, read_trusted, verify
+from dispatcher.core.instants import later
 from dispatcher.core.seal import SKEW_S, Seal, Trust
 
 SIGN_FIX = "sign it: entrepot policy sign DIR --key KEY"
@@ -56,14 +57,15 @@ class TrustGate:
         """The seal of no bundle at all."""
         return Seal(Trust.MISSING, not_before=self.known.not_before, public_goes_on=self.settings.public_goes_on)
 
-    def let_in(self, sealed: Sealed, now: datetime) -> Seal | tuple[Problem, ...]:
-        """The seal under which a bundle rules from now on, or why it must not."""
+    def let_in(self, sealed: Sealed, now: datetime, wall_ahead_s: int = 0) -> Seal | tuple[Problem, ...]:
+        """The seal under which a bundle rules from now on, or why it must not. What somebody signed by the wall clock
+        is judged by it, or a stricter bundle would come late; how long files have been here is not."""
         if self.settings.keys is None:
             seen = self.known.unsigned
             first_seen = seen[1] if seen is not None and seen[0] == sealed.tree and seen[1] <= now else now
             self.known = replace(self.known, unsigned=(sealed.tree, first_seen))
             return Seal(Trust.UNSIGNED, tree=sealed.tree, confirmed_at=first_seen, not_before=self.known.not_before)
-        judged = judge_seal(sealed, self.settings.keys, now)
+        judged = judge_seal(sealed, self.settings.keys, later(now, wall_ahead_s))
         if not isinstance(judged, Signed):
             return judged
         problems = in_order_of_serials(judged.read, self.known, self.settings.allow_rollback)
