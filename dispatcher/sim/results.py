@@ -7,10 +7,11 @@ that the same seed gives the same bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dispatcher.core.workload import WorkloadClass
-from dispatcher.sim.jobs import Recipe
+from dispatcher.sim.jobs import Recipe, Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +106,18 @@ class Comparison:
     recipe: Recipe
     sources: tuple[str, ...]
     results: tuple[ContenderResult, ...]
+
+    @classmethod
+    def of(cls, scenarios: Sequence[Scenario], results: Iterable[ContenderResult]) -> Comparison:
+        """The results of one scenario drawn with several seeds. Where their recipes differ, as in how long it takes
+        until all jobs have come, the values of all seeds stand one after another.
+
+        Raises:
+            IndexError: there is no scenario.
+        """
+        first = scenarios[0]
+        recipe = tuple(
+            (key, " | ".join(dict.fromkeys(value for s in scenarios for other, value in s.recipe if other == key)))
+            for key, _ in first.recipe
+        )
+        return cls(first.name, first.load_permille, recipe, first.sources, tuple(results))

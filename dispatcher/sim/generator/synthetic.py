@@ -31,7 +31,7 @@ class Shape:
 
     run_times: Quantiles = PHILLY_RUN_TIMES
     gpus: tuple[tuple[int, int], ...] = PHILLY_GPUS
-    longest_s: int = 2 * DAY_S
+    longest_s: int = DAY_S
     shortest_s: int = 30
     arrivals: Arrivals = Arrivals.DIURNAL
     hours: tuple[int, ...] = PHILLY_HOURS
