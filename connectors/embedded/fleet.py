@@ -104,8 +104,8 @@ class EmbeddedFleet:
         projection = WorkerProjection(self.worker_clusters[name])
         return Feed(
             self.world,
-            lambda: self._generations[name] + sum(projection.revision()),
-            lambda now: projection.view(now, self._generations[name] + sum(projection.revision())),
+            lambda: self._generations[name] + projection.revision(),
+            lambda now: projection.view(now, self._generations[name] + projection.revision()),
         )
 
     @classmethod
@@ -134,6 +134,14 @@ class EmbeddedFleet:
     def advance(self, to: datetime | None = None) -> None:
         """Let everything happen that is due until `to`, by default the clock's now."""
         self.world.advance(to or self.clock.now())
+
+    def revision(self) -> int:
+        """Grows with everything that any view of the fleet would show, faults of sight apart."""
+        hub = self.hub_cluster
+        total = hub.revision + hub.kueue.revision
+        for worker in self.worker_clusters.values():
+            total += worker.revision + worker.kueue.revision + worker.pool.revision
+        return total
 
     @property
     def events(self) -> tuple[Event, ...]:

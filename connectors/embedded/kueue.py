@@ -75,7 +75,10 @@ class Kueue:
         self.queues: dict[QueueName, ActiveQueue] = {}
         self.tree = QuotaTree((), ())
         self.revision = 0
+        self.settings = 0
+        """Grows with every change of what is configured: queues, flavors, checks, and which of them are active."""
         self.clears_nominations = True
+        self._active: dict[QueueName, bool] = {}
         self._world = world
         self.inventory = inventory
         self._listener = listener
@@ -89,6 +92,7 @@ class Kueue:
     def inventory_changed(self) -> None:
         """Queues, cohorts, flavors, checks or namespaces were edited: build the tree anew and look at everybody."""
         inventory = self.inventory
+        self._settings_changed()
         self.tree = QuotaTree(inventory.queues.values(), inventory.cohorts.values())
         self.queues = {
             name: ActiveQueue(spec, self.tree.queues[name]) for name, spec in sorted(inventory.queues.items())
@@ -111,6 +115,16 @@ class Kueue:
 
     def queue_active(self, name: QueueName) -> bool:
         """The ClusterQueue's Active condition: it exists, is not stopped, its flavors and checks are there."""
+        known = self._active.get(name)
+        if known is None:
+            known = self._active[name] = self._is_active(name)
+        return known
+
+    def _settings_changed(self) -> None:
+        self.settings += 1
+        self._active.clear()
+
+    def _is_active(self, name: QueueName) -> bool:
         queue = self.queues.get(name)
         if queue is None or queue.spec.view.stop_policy is not StopPolicy.NONE:
             return False
@@ -181,6 +195,7 @@ class Kueue:
         workload.cluster_queue = None
         workload.quota_reserved_at = workload.admitted_at = None
         workload.quota_message = f"Evicted: {workload.evicted_reason}"
+        self._listener.witnessed(Happening.RELEASED, workload)
         self._listener.changed(workload)
         self._place(workload)
 
@@ -319,6 +334,7 @@ class Kueue:
     def checks_changed(self) -> None:
         """A check became active or inactive, which may open or close queues."""
         self.revision += 1
+        self._settings_changed()
         for workload in list(self.workloads.values()):
             if workload.assignment is None:
                 self._unqueue(workload)

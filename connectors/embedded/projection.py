@@ -6,8 +6,10 @@ Only what was touched since the last view is projected anew; a view is a new map
 from __future__ import annotations
 
 from bisect import insort
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import is_
 from types import MappingProxyType
 
 from connectors.embedded.hub import Hub
@@ -15,18 +17,33 @@ from connectors.embedded.kueue import Kueue
 from connectors.embedded.multikueue import MultiKueue
 from connectors.embedded.objects import Workload
 from connectors.embedded.worker import Worker
-from dispatcher.core.ids import FlavorName, QueueName, WorkloadUid
+from dispatcher.core.ids import ClusterName, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.resources import Resources
 from dispatcher.core.snapshot import (
+    Check,
     ClusterQueueView,
+    CohortView,
+    FlavorView,
     HubQueue,
     HubView,
     LocalQueueView,
+    MultiKueueClusterView,
     NodeView,
     WorkerCopy,
     WorkerView,
 )
 from dispatcher.core.workload import HubWorkload, OwnerMeta, PodSet
+
+
+@dataclass(frozen=True, slots=True)
+class _Configured:
+    """The parts of a hub's view that only operators change: made anew when they do, and the same objects until then."""
+
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    configs: Mapping[str, tuple[ClusterName, ...]] = field(default_factory=dict)
+    clusters: Mapping[ClusterName, MultiKueueClusterView] = field(default_factory=dict)
+    queues: Mapping[QueueName, HubQueue] = field(default_factory=dict)
+    local_queues: Mapping[tuple[str, str], LocalQueueView] = field(default_factory=dict)
 
 
 class HubProjection:
@@ -38,18 +55,30 @@ class HubProjection:
         self._workloads: dict[WorkloadUid, HubWorkload] = {}
         self._owners: dict[str, OwnerMeta] = {}
         self._owners_at = -1
+        self._configured = _Configured()
+        self._configured_at = -1
 
-    def revision(self) -> tuple[int, int]:
-        return self._hub.revision, self._hub.kueue.revision
+    def revision(self) -> int:
+        return self._hub.revision + self._hub.kueue.revision
 
     def view(self, observed_at: datetime) -> HubView:
-        hub, inventory = self._hub, self._hub.inventory
         self._refresh()
+        configured = self._configured
         return HubView(
             synced=True,
             observed_at=observed_at,
             workloads=MappingProxyType(self._workloads.copy()),
             owners=MappingProxyType(self._owners),
+            checks=configured.checks,
+            configs=configured.configs,
+            clusters=configured.clusters,
+            queues=configured.queues,
+            local_queues=configured.local_queues,
+        )
+
+    def _configure(self) -> _Configured:
+        hub, inventory = self._hub, self._hub.inventory
+        return _Configured(
             checks={n: replace(c, active=hub.check_active(n)) for n, c in sorted(inventory.checks.items())},
             configs=dict(sorted(inventory.configs.items())),
             clusters={n: self._multikueue.cluster_view(c) for n, c in sorted(inventory.clusters.items())},
@@ -70,6 +99,8 @@ class HubProjection:
                 self._workloads.pop(uid, None)
             else:
                 self._workloads[uid] = hub_workload(workload)
+        if self._configured_at != hub.kueue.settings:
+            self._configured, self._configured_at = self._configure(), hub.kueue.settings
         if self._owners_at != hub.jobs_revision:
             self._owners_at = hub.jobs_revision
             self._owners = {job.uid: job.owner for job in hub.jobs.values()}
@@ -83,31 +114,46 @@ class WorkerProjection:
         self._keys: list[tuple[str, str]] = []
         self._copies: dict[tuple[str, str], WorkerCopy] = {}
         self._nodes: dict[str, NodeView] = {}
+        self._nodes_shown: tuple[NodeView, ...] = ()
         self._queues: dict[QueueName, ClusterQueueView] = {}
-        self._local_queues: dict[tuple[str, str], LocalQueueView] = {}
         self._queues_at = -1
+        self._namespaces: tuple[str, ...] = ()
+        self._local_queues: dict[tuple[str, str], LocalQueueView] = {}
+        self._cohorts: dict[str, CohortView] = {}
+        self._flavors: dict[FlavorName, FlavorView] = {}
+        self._settings_at = -1
 
-    def revision(self) -> tuple[int, int, int]:
-        return self._worker.revision, self._worker.kueue.revision, self._worker.pool.revision
+    def revision(self) -> int:
+        """Grows with everything that a view would show."""
+        worker = self._worker
+        return worker.revision + worker.kueue.revision + worker.pool.revision
 
     def view(self, observed_at: datetime, generation: int) -> WorkerView:
-        worker, inventory = self._worker, self._worker.inventory
         self._refresh()
+        # Plain dicts, as the real connector makes them: a view is digested by its repr, and must come back from a
+        # record with the same one.
         return WorkerView(
-            cluster=worker.name,
+            cluster=self._worker.name,
             synced=True,
             observed_at=observed_at,
             generation=generation,
-            namespaces=tuple(sorted(inventory.namespaces)),
-            # Plain dicts, as the real connector makes them: a view is digested by its repr, and must come back from
-            # a record with the same one.
+            namespaces=self._namespaces,
             local_queues=self._local_queues,
             queues=self._queues,
-            cohorts=dict(sorted(inventory.cohorts.items())),
-            flavors=dict(sorted(inventory.flavors.items())),
-            nodes=tuple(self._nodes.values()),
+            cohorts=self._cohorts,
+            flavors=self._flavors,
+            nodes=self._nodes_shown,
             copies={key: self._copies[key] for key in self._keys},
         )
+
+    def _configure(self) -> None:
+        """What only operators change is the same object until they do."""
+        inventory = self._worker.inventory
+        self._namespaces = tuple(sorted(inventory.namespaces))
+        self._local_queues = _local_queues(self._worker.kueue)
+        self._queues = {}
+        self._cohorts = dict(sorted(inventory.cohorts.items()))
+        self._flavors = dict(sorted(inventory.flavors.items()))
 
     def _refresh(self) -> None:
         worker, pool = self._worker, self._worker.pool
@@ -125,12 +171,16 @@ class WorkerProjection:
             moved, pool.touched = pool.touched, {}
             current = {name: node.current() for name, node in pool.nodes.items() if name in moved}
             self._nodes = {name: current.get(name) or self._nodes[name] for name in pool.nodes}
+            self._nodes_shown = tuple(self._nodes.values())
         elif len(self._nodes) != len(pool.nodes):
             self._nodes = {name: self._nodes[name] for name in pool.nodes}
+            self._nodes_shown = tuple(self._nodes.values())
+        if self._settings_at != worker.kueue.settings:
+            self._settings_at = worker.kueue.settings
+            self._configure()
         if self._queues_at != worker.kueue.revision:
             self._queues_at = worker.kueue.revision
-            self._queues = _queues(worker.kueue)
-            self._local_queues = _local_queues(worker.kueue)
+            self._queues = _queues(worker.kueue, self._queues)
 
 
 def hub_workload(workload: Workload) -> HubWorkload:
@@ -197,19 +247,23 @@ def _main_flavor(pod_set: PodSet, chosen: dict[str, FlavorName]) -> FlavorName |
     return next((chosen[name] for name in sorted(chosen)), None)
 
 
-def _queues(kueue: Kueue) -> dict[QueueName, ClusterQueueView]:
-    return {
-        name: replace(
-            queue.spec.view,
-            active=kueue.queue_active(name),
-            pending=queue.pending.count,
-            quotas=tuple(
-                replace(quota, reserved=queue.node.used.get((quota.flavor, quota.resource), 0))
-                for quota in queue.spec.view.quotas
-            ),
+def _queues(kueue: Kueue, known: Mapping[QueueName, ClusterQueueView]) -> dict[QueueName, ClusterQueueView]:
+    """All queues as they are now. `known` are those of the same settings: what is as it was is the same object."""
+    found: dict[QueueName, ClusterQueueView] = {}
+    for name, queue in kueue.queues.items():
+        spec, used, old = queue.spec.view, queue.node.used, known.get(name)
+        quotas = tuple(
+            [
+                shown
+                if shown.reserved == (reserved := used.get((shown.flavor, shown.resource), 0))
+                else replace(shown, reserved=reserved)
+                for shown in (old or spec).quotas
+            ]
         )
-        for name, queue in kueue.queues.items()
-    }
+        active, pending = kueue.queue_active(name), queue.pending.count
+        same = old is not None and (old.active, old.pending) == (active, pending) and all(map(is_, old.quotas, quotas))
+        found[name] = old if old is not None and same else replace(spec, active=active, pending=pending, quotas=quotas)
+    return found
 
 
 def _local_queues(kueue: Kueue) -> dict[tuple[str, str], LocalQueueView]:

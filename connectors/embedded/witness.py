@@ -27,6 +27,7 @@ class Happening(StrEnum):
     ADMITTED = "admitted"
     PREEMPTS = "preempts"
     EVICTED = "evicted"
+    RELEASED = "released"
     STARTED = "started"
     STOPPED = "stopped"
     FINISHED = "finished"

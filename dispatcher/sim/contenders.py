@@ -12,6 +12,9 @@ from datetime import datetime
 from typing import Protocol
 
 from connectors.embedded import EmbeddedFleet, ManualClock
+from connectors.embedded.objects import Workload
+from connectors.embedded.witness import Happening
+from dispatcher.core.ids import ClusterName
 from dispatcher.sim.world import Setup
 
 
@@ -20,6 +23,10 @@ class Contender(Protocol):
 
     def notice(self) -> None:
         """The world is at the clock's now, and may have changed."""
+
+    def heard(self, what: Happening, where: ClusterName | None, workload: Workload) -> None:
+        """Something happened, as to a witness. A contender may tell by it whether looking again is worth its while, and
+        must decide by nothing but what its ports show."""
 
     def due(self) -> datetime | None:
         """When it wants to look again; None: not before something has changed."""

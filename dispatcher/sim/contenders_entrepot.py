@@ -12,8 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from connectors.embedded.objects import Workload
+from connectors.embedded.witness import Happening
 from dispatcher.core.decision import Decision
-from dispatcher.core.waiting import Phase, standing
+from dispatcher.core.ids import ClusterName
 from dispatcher.core.watchdog import Finding
 from dispatcher.loops import dispatch, notify, watch_copies
 from dispatcher.loops.dispatch import DispatchLoop
@@ -24,6 +26,7 @@ from dispatcher.loops.watch_copies import CopiesLoop
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, Waker
 from dispatcher.sim.contenders import Arena
+from dispatcher.sim.contenders_memo import PatientMemo
 from dispatcher.sim.engine_store import MemoryStore
 from dispatcher.state import BlueprintStatus, FleetState
 
@@ -81,20 +84,77 @@ def _seconds(seconds: float) -> timedelta:
     return timedelta(seconds=seconds)
 
 
+_FREES = frozenset(
+    {
+        Happening.RESERVED,
+        Happening.STARTED,
+        Happening.STOPPED,
+        Happening.EVICTED,
+        Happening.RELEASED,
+        Happening.FINISHED,
+        Happening.DELETED,
+    }
+)
+"""What on a worker may change what fits there: quota and promises, or which nodes the pods are on."""
+
+
+@dataclass(slots=True)
+class Stakes:
+    """Whether anything that happens can change what dispatch would do: while nobody waits, hardly anything does."""
+
+    worth: bool = True
+    """Whether something has happened since the last look that it might answer."""
+    waiting: set[str] = field(default_factory=set)
+    nominated: set[str] = field(default_factory=set)
+
+    def heard(self, what: Happening, where: ClusterName | None, workload: Workload) -> None:
+        if where is None:
+            self._on_hub(what, workload)
+        elif what is Happening.CREATED or what is Happening.EVICTED:
+            self.worth = self.worth or bool(self.waiting or self.nominated)
+        elif what in _FREES:
+            self.worth = self.worth or bool(self.waiting)
+
+    def _on_hub(self, what: Happening, workload: Workload) -> None:
+        """A hub Workload is dispatch's business from its quota until its admission."""
+        uid = workload.uid
+        if what is Happening.RESERVED:
+            self.waiting.add(uid)
+        elif what is Happening.NOMINATED and workload.nominated:
+            self.waiting.discard(uid)
+            self.nominated.add(uid)
+        elif what is Happening.NOMINATED:
+            self.nominated.discard(uid)
+            self.waiting.add(uid)
+        elif (
+            what is Happening.ADMITTED
+            or what is Happening.EVICTED
+            or (what is Happening.DELETED and (uid in self.waiting or uid in self.nominated))
+        ):
+            self._forget(uid)
+        else:
+            return
+        self.worth = True
+
+    def _forget(self, uid: str) -> None:
+        self.waiting.discard(uid)
+        self.nominated.discard(uid)
+
+
 @dataclass(slots=True)
 class Entrepot:
     """Implements `Contender`."""
 
     arena: Arena
     store: MemoryStore = field(default_factory=MemoryStore)
+    stakes: Stakes = field(default_factory=Stakes)
     state: FleetState = field(init=False)
     loop: DispatchLoop = field(init=False)
     copies: CopiesLoop = field(init=False)
+    looks: int = 0
     _beat: Beat = field(init=False)
-    _seen: object = None
+    _seen: int = -1
     _recovered: bool = False
-    _idle: bool = False
-    _nothing: bool = True
 
     def __post_init__(self) -> None:
         fleet, clock, policy = self.arena.fleet, self.arena.clock, self.arena.setup.policy
@@ -106,42 +166,47 @@ class Entrepot:
         notices = NoticeLoop(fleet.hub, clock, metrics, health, Waker(clock))
         self.loop = DispatchLoop(self.state, self.store, notices, metrics, health, Waker(clock))
         untold = Untold(self.state, notices, metrics)
+        self.loop.planner.memo = PatientMemo()
         self.loop.planner.teller = self.loop.writer.teller = untold
         self.copies = CopiesLoop(self.state, notices, metrics, health, Waker(clock))
         self._beat = Beat(_seconds(rest_s(0.0)), _seconds(dispatch.RESYNC_S))
 
+    def heard(self, what: Happening, where: ClusterName | None, workload: Workload) -> None:
+        """As Contender."""
+        self.stakes.heard(what, where, workload)
+
     def notice(self) -> None:
         """As Contender."""
-        seen = self._token()
+        seen = self.arena.fleet.revision()
         if seen != self._seen:
             self._seen = seen
             self._beat.changed(self.arena.clock.now())
 
-    def _token(self) -> object:
-        fleet = self.arena.fleet
-        return (fleet.hub.feed.token(), *[worker.feed.token() for worker in fleet.workers.values()])
-
     def due(self) -> datetime | None:
         """As Contender."""
-        if self._nothing and self._beat.next_at is None:
+        if self._beat.next_at is None and not (self.stakes.waiting or self.stakes.nominated or self.state.holds):
             return None
-        return self._beat.due(self._idle)
+        return self._beat.due(self._idle())
+
+    def _idle(self) -> bool:
+        """Whether all that waits waits for something to change, and for no time to pass."""
+        loop = self.loop
+        return not (self.stakes.nominated or self.state.holds or loop.rounds.open or self.state.avoided)
 
     async def look(self) -> None:
-        """As Contender."""
+        """As Contender. The look that nobody needs is only entered into the beat."""
+        now, woken = self.arena.clock.now(), self._beat.next_at is not None
+        changed = False
+        if self.stakes.worth or not woken:
+            self.stakes.worth = False
+            await self._cycle()
+            seen = self.arena.fleet.revision()
+            changed, self._seen = seen != self._seen, seen
+        self._beat.looked(now, changed)
+
+    async def _cycle(self) -> None:
+        self.looks += 1
         if not self._recovered:
             await self.loop.recover()
             self._recovered = True
         await self.loop.cycle()
-        self._rest()
-        seen = self._token()
-        changed, self._seen = seen != self._seen, seen
-        self._beat.looked(self.arena.clock.now(), changed)
-
-    def _rest(self) -> None:
-        """Whether anything waits at all, and whether all that waits waits for a change alone."""
-        hub = self.state.hub_view()
-        phases = {standing(workload, hub).phase for workload in hub.workloads.values()}
-        self._nothing = not phases & {Phase.WAITING, Phase.NOMINATED} and not self.state.holds
-        due = Phase.NOMINATED in phases or self.state.holds or self.loop.rounds.open or self.state.avoided
-        self._idle = not due

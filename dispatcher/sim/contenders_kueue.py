@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from connectors.embedded.objects import Workload
+from connectors.embedded.witness import Happening
 from dispatcher.core.errors import Conflict
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.ports import Nomination
@@ -51,6 +53,9 @@ class Nominator:
             self._seen = seen
             if self._next_at is None:
                 self._next_at = self.arena.clock.now() + timedelta(seconds=RECONCILE_S)
+
+    def heard(self, what: Happening, where: ClusterName | None, workload: Workload) -> None:
+        """As Contender: what the hub shows is enough."""
 
     def due(self) -> datetime | None:
         """As Contender."""

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from connectors.embedded import EmbeddedFleet, ManualClock
+from connectors.embedded.objects import Workload
+from connectors.embedded.witness import Happening
+from dispatcher.core.ids import ClusterName
 from dispatcher.sim.contenders import Arena, Contender, Factory
 from dispatcher.sim.results import CapacityStep, ContenderResult
 from dispatcher.sim.world import Setup, gpus_by_cluster
@@ -43,6 +46,7 @@ class Engine:
     ledger: Ledger
     contender: Contender
     _arrived: int = 0
+    _arrival_at: datetime | None = None
     _last: tuple[int, datetime] | None = None
 
     @classmethod
@@ -51,11 +55,18 @@ class Engine:
         fleet = setup.fleet(clock)
         fleet.connect()
         ledger = Ledger(setup, fleet.world)
-        fleet.measure(ledger.told, ledger)
-        return cls(setup, clock, fleet, ledger, factory(Arena(setup, fleet, clock)))
+        contender = factory(Arena(setup, fleet, clock))
+
+        def told(what: Happening, where: ClusterName | None, workload: Workload) -> None:
+            ledger.told(what, where, workload)
+            contender.heard(what, where, workload)
+
+        fleet.measure(told, ledger)
+        return cls(setup, clock, fleet, ledger, contender)
 
     async def run(self, told: Told = lambda ended, events: None) -> None:
         """Until every job has ended, or nothing more can happen."""
+        self._await(0)
         steps = 0
         while (at := self._next_at()) is not None and not self._over(at):
             self.clock.move_to(at)
@@ -70,15 +81,12 @@ class Engine:
                 told(self._arrived - self.ledger.open, self.ledger.events)
         told(self._arrived - self.ledger.open, self.ledger.events)
 
-    def _arrival_at(self) -> datetime | None:
-        jobs = self.setup.scenario.jobs
-        if self._arrived >= len(jobs):
-            return None
-        return self.setup.start + timedelta(seconds=jobs[self._arrived].submit_s)
-
     def _next_at(self) -> datetime | None:
-        times = (self._arrival_at(), self.fleet.world.next_at(), self.contender.due())
-        return min((at for at in times if at is not None), default=None)
+        found = self._arrival_at
+        for at in (self.fleet.world.next_at(), self.contender.due()):
+            if at is not None and (found is None or at < found):
+                found = at
+        return found
 
     def _over(self, at: datetime) -> bool:
         """Nobody comes any more, and all have ended or nothing has happened for a long time and nothing runs."""
@@ -92,11 +100,17 @@ class Engine:
 
     def _submit(self, at: datetime) -> None:
         jobs = self.setup.scenario.jobs
-        while (due := self._arrival_at()) is not None and due <= at:
+        while self._arrival_at is not None and self._arrival_at <= at:
             job = jobs[self._arrived]
-            self._arrived += 1
+            self._await(self._arrived + 1)
             self.ledger.submitted(job)
             self.fleet.submit(self.setup.manifest(job))
+
+    def _await(self, arrived: int) -> None:
+        jobs = self.setup.scenario.jobs
+        self._arrived = arrived
+        left = arrived < len(jobs)
+        self._arrival_at = self.setup.start + timedelta(seconds=jobs[arrived].submit_s) if left else None
 
     def result(self, name: str, *, is_bound: bool = False) -> ContenderResult:
         """What became of every job."""

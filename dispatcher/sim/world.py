@@ -24,6 +24,7 @@ from dispatcher.core.policy import DataSet, Policy
 from dispatcher.core.resources import WHOLE_GPU
 from dispatcher.core.snapshot import digest_of
 from dispatcher.sim.jobs import Scenario, SimDataSet, SimJob
+from dispatcher.sim.scenarios import blueprint_folder
 
 Manifest = dict[str, Any]
 CPU_PER_GPU, MEMORY_GIB_PER_GPU = 4, 16
@@ -73,7 +74,7 @@ def set_up(scenario: Scenario, folder: Path | None = None) -> Setup:
     Raises:
         Fatal: the blueprint does not load, or it lacks a queue or a price that the scenario needs.
     """
-    path = folder or Path(scenario.blueprint)
+    path = folder or blueprint_folder(scenario.blueprint)
     start = _start_of(path)
     result = load_blueprint(path, start)
     if result.policy is None or result.blueprint is None:
