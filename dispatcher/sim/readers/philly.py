@@ -108,14 +108,16 @@ def _gavel_job(rows: Rows, measured: Throughputs, tally: Tally) -> TraceJob | No
     if layout is None:
         rows.wrong(0, f"the start of a row of {len(rows.row)} fields, and none of 7, 9 or 10")
     model, gpus, steps = rows.filled(0), rows.whole(layout["gpus"]), rows.whole(layout["steps"])
-    speed, stretched = _speed(measured[REFERENCE_TYPE], model, gpus)
+    reference = measured[REFERENCE_TYPE]
+    count = _measured(reference, model, gpus)
+    speed = reference[model, count] if count else 0.0
     if gpus and not speed:
         tally.dropped[Rule.NO_THROUGHPUT] += 1
         return None
     duration_s = int(steps / speed + 0.5) if speed else 0
     if not usable(gpus, duration_s, tally):
         return None
-    tally.adjusted[Rule.LARGEST_MEASURED] += stretched
+    tally.adjusted[Rule.LARGEST_MEASURED] += count < gpus
     queue = rows.path.stem
     return TraceJob(
         f"{queue}-{rows.line - 1}",
@@ -124,22 +126,23 @@ def _gavel_job(rows: Rows, measured: Throughputs, tally: Tally) -> TraceJob | No
         duration_s,
         queue,
         kind=model,
-        speeds=_speeds(measured, model, gpus, speed),
+        speeds=_speeds(measured, model, count),
     )
 
 
-def _speed(of: Mapping[tuple[str, int], float], model: str, gpus: int) -> tuple[float, bool]:
-    """(steps a second, whether the largest measured count stood in); 0 where there is no figure."""
-    speed = of.get((model, gpus))
-    if speed is not None:
-        return speed, False
+def _measured(of: Mapping[tuple[str, int], float], model: str, gpus: int) -> int:
+    """The GPU count whose figure stands for a job: its own, else the largest of all where it has more; 0 where there is none."""
+    if (model, gpus) in of:
+        return gpus
     largest = max((count for name, count in of if name == model), default=0)
-    return (of[model, largest], True) if 0 < largest < gpus else (0.0, False)
+    return largest if largest < gpus else 0
 
 
-def _speeds(measured: Throughputs, model: str, gpus: int, reference: float) -> tuple[tuple[str, int], ...]:
-    found = [(other, _speed(of, model, gpus)[0]) for other, of in sorted(measured.items()) if other != REFERENCE_TYPE]
-    return tuple((other, max(1, int(1000 * speed / reference + 0.5))) for other, speed in found if speed)
+def _speeds(measured: Throughputs, model: str, count: int) -> tuple[tuple[str, int], ...]:
+    """How fast the other types are, at the same count."""
+    reference = measured[REFERENCE_TYPE][model, count]
+    found = [(kind, of[model, count]) for kind, of in sorted(measured.items()) if of.get((model, count))]
+    return tuple((kind, max(1, int(1000 * speed / reference + 0.5))) for kind, speed in found if kind != REFERENCE_TYPE)
 
 
 def _throughputs(path: Path) -> Throughputs:
