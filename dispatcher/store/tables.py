@@ -71,15 +71,9 @@ intents = Table(
     Column("term", BigInteger, nullable=False, server_default="0"),
     Index("intents_by_state", "state", "made_at"),
     # Two daemons cannot both promise: one open nomination a Workload, and one for each version that was decided on.
-    Index("intents_one_open", "workload", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
-    Index(
-        "intents_one_per_version",
-        "workload",
-        "resource_version",
-        unique=True,
-        sqlite_where=_DECIDED,
-        postgresql_where=_DECIDED,
-    ),
+    # The migration says the same to PostgreSQL; named here as well, its dialect would be loaded at every start on a file.
+    Index("intents_one_open", "workload", unique=True, sqlite_where=_OPEN),
+    Index("intents_one_per_version", "workload", "resource_version", unique=True, sqlite_where=_DECIDED),
 )
 
 leadership = Table(
@@ -153,6 +147,16 @@ bundles = Table(
     Column("last_at", BigInteger, nullable=False),
 )
 """Bundles that ruled, by the digest of their files."""
+
+last_good = Table(
+    "last_good",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("tree", String(64), nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("files", LargeBinary, nullable=False),
+)
+"""One row: the files of the bundle that ruled last, with what vouches for them (config/residency/kept.py)."""
 
 
 def to_micros(instant: datetime) -> int:
