@@ -72,6 +72,30 @@ class Turn:
         return looks(self.requests) / workers / self.jobs
 
 
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Jobs that came one after the other to a hub that had nothing else to do."""
+
+    jobs: tuple[Timeline, ...]
+
+    @property
+    def reserved_to_nominated_s(self) -> list[float]:
+        return waits(self.jobs, "quotareserved", ("nominated",))
+
+    @property
+    def waiting_to_nominated_s(self) -> list[float]:
+        """The same from when MultiKueue's check was open as well: no nomination counts before (kueue-contract, section
+        4). What lies between the two is Kueue's own time."""
+        found = [
+            nominated - max(reserved, opened)
+            for seen in (timeline.seen_s for timeline in self.jobs)
+            if (reserved := seen.get("quotareserved")) is not None
+            and (opened := seen.get("pending")) is not None
+            and (nominated := seen.get("nominated")) is not None
+        ]
+        return sorted(found)
+
+
 def first_of(timeline: Timeline, states: tuple[str, ...]) -> float | None:
     return min((timeline.seen_s[state] for state in states if state in timeline.seen_s), default=None)
 

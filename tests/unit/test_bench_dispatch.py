@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.dispatch_figures import Turn, mean, percentile, waits
+from bench.dispatch_figures import Idle, Turn, mean, percentile, waits
 from bench.dispatch_observer import Timeline, looks, parse_requests, states_of, writes
 from bench.dispatch_rows import rows_of
 
@@ -122,13 +122,19 @@ def test_rows_hold_the_bars_of_the_issue_against_means_of_one_run() -> None:
         "Entrepot": [turn("Entrepot", 20, 30, copies=3), turn("Entrepot", 20, 30, copies=3)],
         "AllAtOnce": [turn("AllAtOnce", 40, 45, copies=12)],
     }
-    rows = {row.name: row for row in rows_of(turns, {8: turn("bound", 50, 60)}, [0.02, 0.06])}
+    idle = {
+        "Entrepot": Idle((timeline("a", quotareserved=1, pending=1.03, nominated=1.06),)),
+        "minimal nominator": Idle((timeline("a", quotareserved=1, pending=0.9, nominated=1.02),)),
+    }
+    rows = {row.name: row for row in rows_of(turns, {8: turn("bound", 50, 60)}, idle)}
     assert rows["to a cluster, beside AllAtOnce"].ratio == 2
     assert rows["to a cluster, beside AllAtOnce"].holds is True
     assert rows["to a cluster, beside minimal nominator"].holds is True
     assert rows["to Finished, beside AllAtOnce"].holds is True
     assert rows["remote copies, beside minimal nominator"].holds is True
     late = rows["quota reserved to nominated, idle hub, p99"]
-    assert (late.value, late.holds) == (60, False)
+    assert (round(late.value or 0), round(late.peer_value or 0), late.holds) == (60, 20, False)
+    ours = rows["quota reserved and check open to nominated, idle hub, p99"]
+    assert (round(ours.value or 0), round(ours.peer_value or 0)) == (30, 20)
     assert rows["first half to a cluster, at most 8 outstanding"].peer == "no bound"
     assert len(rows) == len({row.name for row in rows.values()}), "names are unique within the bench"
