@@ -29,6 +29,7 @@ _COMMANDS = {
     "snapshot": "snapshot.snapshot",
     "decide": "decide.decide",
     "replay": "replay.replay",
+    "simulate": "simulate.simulate",
     "blueprint": "blueprint.build",
     "policy": "policy.build",
     "store": "store.build",

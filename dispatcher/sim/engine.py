@@ -16,7 +16,7 @@ from connectors.embedded.objects import Workload
 from connectors.embedded.witness import Happening
 from dispatcher.core.ids import ClusterName
 from dispatcher.sim.contenders import Arena, Contender, Factory
-from dispatcher.sim.results import CapacityStep, ContenderResult
+from dispatcher.sim.results import CapacityStep, ContenderResult, JobOutcome
 from dispatcher.sim.world import Setup, gpus_by_cluster
 from dispatcher.sim.world_ledger import Ledger
 
@@ -29,11 +29,21 @@ Told = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run: its outcome, and how many events (`Happening`s and submissions) it had."""
+    """A run that is over: what became of every job, how many events it had (`Happening`s and submissions), and how many
+    actions of the world."""
 
-    result: ContenderResult
-    events: int
+    outcomes: tuple[JobOutcome, ...]
+    setup: Setup
     contender: Contender
+    events: int
+    actions: int
+    end_s: int
+
+    def named(self, name: str, *, is_bound: bool = False) -> ContenderResult:
+        """As the result of a contender of this name."""
+        capacity = tuple(CapacityStep(0, cluster, gpus) for cluster, gpus in gpus_by_cluster(self.setup).items())
+        seed = self.setup.scenario.seed
+        return ContenderResult(name, seed, self.outcomes, capacity, self.end_s, is_bound)
 
 
 @dataclass(slots=True)
@@ -79,7 +89,6 @@ class Engine:
             steps += 1
             if steps % 4096 == 0:
                 told(self._arrived - self.ledger.open, self.ledger.events)
-        told(self._arrived - self.ledger.open, self.ledger.events)
 
     def _next_at(self) -> datetime | None:
         found = self._arrival_at
@@ -112,21 +121,11 @@ class Engine:
         left = arrived < len(jobs)
         self._arrival_at = self.setup.start + timedelta(seconds=jobs[arrived].submit_s) if left else None
 
-    def result(self, name: str, *, is_bound: bool = False) -> ContenderResult:
-        """What became of every job."""
-        capacity = tuple(CapacityStep(0, cluster, gpus) for cluster, gpus in gpus_by_cluster(self.setup).items())
-        return ContenderResult(
-            contender=name,
-            seed=self.setup.scenario.seed,
-            outcomes=self.ledger.outcomes(),
-            capacity=capacity,
-            end_s=self.ledger.end_s,
-            is_bound=is_bound,
-        )
 
-
-def run(setup: Setup, name: str, factory: Factory, told: Told = lambda ended, events: None) -> Finished:
+def run(setup: Setup, factory: Factory, told: Told = lambda ended, events: None) -> Finished:
     """Run a scenario with one contender to its end."""
     engine = Engine.of(setup, factory)
     asyncio.run(engine.run(told))
-    return Finished(engine.result(name), engine.ledger.events, engine.contender)
+    ledger = engine.ledger
+    outcomes, actions = ledger.outcomes(), engine.fleet.world.steps
+    return Finished(outcomes, setup, engine.contender, ledger.events, actions, ledger.end_s)

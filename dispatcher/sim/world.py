@@ -75,7 +75,7 @@ def set_up(scenario: Scenario, folder: Path | None = None) -> Setup:
         Fatal: the blueprint does not load, or it lacks a queue or a price that the scenario needs.
     """
     path = folder or blueprint_folder(scenario.blueprint)
-    start = _start_of(path)
+    start = start_of(path)
     result = load_blueprint(path, start)
     if result.policy is None or result.blueprint is None:
         raise Fatal("\n".join(p.text() for p in result.errors), fix="correct the blueprint, or name another scenario")
@@ -85,7 +85,7 @@ def set_up(scenario: Scenario, folder: Path | None = None) -> Setup:
     return Setup(scenario, result.blueprint, with_catalog(result.policy, scenario.data_sets), start)
 
 
-def _start_of(path: Path) -> datetime:
+def start_of(path: Path) -> datetime:
     """Midnight (UTC) of the newest price: from the files alone, so that the same files give the same bytes."""
     found = load_blueprint(path, datetime(2000, 1, 1, tzinfo=UTC)).policy
     if found is None:
