@@ -7,15 +7,16 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dispatcher.core.ids import FlavorName, QueueName, WorkloadUid
-from dispatcher.core.policy import Policy, PriceUnit, QueuePolicy
+from dispatcher.core.ids import FlavorName, QueueName, StoreName, WorkloadUid
+from dispatcher.core.policy import CarbonPrice, Limits, Policy, PriceUnit, QueuePolicy
 from dispatcher.core.resources import Resources
 from dispatcher.core.selectors import PRODUCT_KEYS
 from dispatcher.core.snapshot import ClusterSnapshot, FlavorView, LocalQueueView, NodeView, Snapshot, WorkerView
-from dispatcher.core.workload import DataUse, PodSet, Request, Requirement, WorkloadClass
+from dispatcher.core.workload import DataUse, Destination, PodSet, Request, Requirement, WorkloadClass
 from tests.core_builders import (
     GB,
     GIB,
+    NOW,
     USD,
     compute,
     copy,
@@ -29,6 +30,7 @@ from tests.core_builders import (
     rule,
     seen,
     site,
+    store,
     worker,
 )
 
@@ -52,6 +54,9 @@ QUEUES = {
 }
 
 
+SAVES = Destination(StoreName("saves"), "runs")
+
+
 def _name(at: int) -> str:
     return f"c{at:02d}-{COUNTRIES[at % 5].lower()}"
 
@@ -60,12 +65,20 @@ NAMES = tuple(_name(at) for at in range(CLUSTERS))
 
 
 def rules() -> Policy:
-    """Every cluster with four flavors, prices of each, routes between all regions, six data sets under three labels."""
+    """Every cluster with four flavors, prices of each, routes between all regions, six data sets under three labels;
+    every term has something to count."""
     flavors = [
-        flavor_policy(name, product, labels=_labels(name), speed=1400 if name == "h200" else 1000)
+        replace(
+            flavor_policy(name, product, labels=_labels(name), speed=1400 if name == "h200" else 1000),
+            watts=900 if product else 8,
+            failure_s=200 * 86_400,
+        )
         for name, (_, product, _) in PRODUCTS.items()
     ]
-    sites = [site(name, COUNTRIES[at % 5], flavors, region=f"r{at % 10}") for at, name in enumerate(NAMES)]
+    sites = [
+        replace(site(name, COUNTRIES[at % 5], flavors, region=f"r{at % 10}"), energy_permille=1200, grid_g_per_kwh=300)
+        for at, name in enumerate(NAMES)
+    ]
     prices = []
     for at, one in enumerate(sites):
         for name, usd in (("h100-80gb", 3), ("h200-141gb", 5)):
@@ -80,7 +93,10 @@ def rules() -> Policy:
         routes,
         sets,
         [rule("open", anywhere=True), rule("eu", "DE", "FI", "FR", "SE"), rule("home", "DE")],
+        stores=[store("saves", region="r0")],
+        limits=Limits(reclaim_s=86_400),
     )
+    book = replace(book, prices=replace(book.prices, carbon=CarbonPrice(80 * USD, "bench", NOW.date())))
     plans = {QueueName(name): QueuePolicy(QueueName(name), kind) for name, kind in QUEUES.items()}
     return replace(book, queues=plans)
 
@@ -162,7 +178,13 @@ def shapes(dice: random.Random, count: int = SHAPES) -> Sequence[Request]:
             "x", *sets, priority=dice.choice((100, 1000, 5000)), local_queue=which, hub_queue=QueueName(which)
         )
         declared = replace(
-            one.declared, workload_class=QUEUES[which], data=used, expected_duration_s=dice.choice((600, 7200, 86_400))
+            one.declared,
+            workload_class=QUEUES[which],
+            data=used,
+            expected_duration_s=dice.choice((600, 7200, 86_400)),
+            checkpoint=SAVES if which in ("training", "rl") else None,
+            checkpoint_bytes=60 * GB,
+            checkpoint_interval_s=3600,
         )
         one = replace(one, declared=declared, listed_clusters=tuple(NAMES))  # type: ignore[arg-type]
         found[(sets, used, which, one.priority, declared.expected_duration_s)] = one

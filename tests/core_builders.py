@@ -406,8 +406,9 @@ def law(rules: Sequence[LabelRule], *more: Rule) -> Bundle:
 ANYWHERE = rule("unlabelled", anywhere=True)
 
 
-def plan(workload_class: WorkloadClass, delay: int = 6 * USD) -> ClassPolicy:
-    return ClassPolicy(workload_class, delay, 120, 7200, preemptible=True, checkpoint_required=False, may_burst=False)
+def plan(workload_class: WorkloadClass, delay: int = 6 * USD, **over: object) -> ClassPolicy:
+    base = ClassPolicy(workload_class, delay, 120, 7200, preemptible=True, checkpoint_required=False, may_burst=False)
+    return replace(base, **over)  # type: ignore[arg-type]
 
 
 def policy(

@@ -32,6 +32,8 @@ _BAD = frozenset(
     {StateCode.EVICTED_ON_WORKER, StateCode.MISSING_ON_WORKER, StateCode.UNSEEN, StateCode.HELD, StateCode.EVICTING}
 )
 _HISTORY = 8
+_ALWAYS = (TermKind.RUN, TermKind.DATA_IN, TermKind.WAITING)
+"""Terms that are shown where all of them are nothing: what people ask for first."""
 _RECORDS = "from records alone: what it does now is not known while the daemon is down"
 
 
@@ -42,6 +44,7 @@ def why_page(view: WhyView, out: Console, wide: bool) -> None:
     _findings(view, out)
     if view.decision is not None:
         _cost_table(view.decision.candidates, out)
+        _advice(view.decision, out)
         _bills(view.decision, out, wide)
         if not view.waits_for:
             _rejections(view.decision, out)
@@ -74,6 +77,7 @@ def decision_page(view: DecisionView, out: Console, wide: bool) -> None:
     _title(out, view.job, view.namespace, view.name)
     out.print(Text(view.text, style="bold"))
     _cost_table(view.candidates, out)
+    _advice(view, out)
     _bills(view, out, wide)
     _rejections(view, out)
     out.print()
@@ -131,7 +135,8 @@ def _cost_table(candidates: Sequence[CandidateView], out: Console) -> None:
     if not candidates:
         return
     _section(out, "What each cluster would cost")
-    kinds = [kind for kind in TermKind if any(term.kind is kind for found in candidates for term in found.terms)]
+    terms = [term for found in candidates for term in found.terms]
+    kinds = [k for k in TermKind if any(t.kind is k and (k in _ALWAYS or t.amount.usd_micro != 0) for t in terms)]
     headers = [kind.value.upper() for kind in kinds]
     table = grid("", "CLUSTER", "TOTAL", *headers, "FIT", "SEEN", right=frozenset({"TOTAL", "SEEN", *headers}))
     for found in candidates:
@@ -149,6 +154,14 @@ def _mark(found: CandidateView) -> str:
 
 def _rejected(found: CandidateView) -> str:
     return "rejected" if found.rejections else "unknown"
+
+
+def _advice(decision: DecisionView, out: Console) -> None:
+    """What the owner could do to lose less where it was sent."""
+    for found in decision.candidates:
+        for term in found.terms if found.chosen else ():
+            if term.advice is not None:
+                _indented(out, Text(f"advice: {term.advice.text}", style="yellow"))
 
 
 def _bills(decision: DecisionView, out: Console, wide: bool) -> None:

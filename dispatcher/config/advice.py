@@ -6,8 +6,10 @@ from datetime import date, datetime, timedelta
 from itertools import combinations
 
 from dispatcher.config.blueprint import DATA, FLEET, PRICES, QUEUES, Blueprint, Draft, gpu_resource, unit_of
-from dispatcher.config.compile import CPU_ONLY, canonical_product, egress_routes
 from dispatcher.config.fleet_file import Cluster
+from dispatcher.config.price_book import CPU_ONLY, canonical_product, egress_routes
+from dispatcher.config.prices_file import USD
+from dispatcher.core.policy import Purchase
 from dispatcher.core.products import PRODUCT_LABEL, product_of
 
 
@@ -22,6 +24,8 @@ def add_warnings(draft: Draft, blueprint: Blueprint, now: datetime) -> None:
     _oversold(draft, blueprint)
     _price_ages(draft, blueprint, today)
     _routes(draft, blueprint)
+    _currencies(draft, blueprint)
+    _spot(draft, blueprint)
     _data(draft, blueprint)
 
 
@@ -90,14 +94,47 @@ def _oversold(draft: Draft, blueprint: Blueprint) -> None:
 
 def _price_ages(draft: Draft, blueprint: Blueprint, today: date) -> None:
     oldest = today - timedelta(days=min(blueprint.prices.max_age_days, 36_500))
-    dates = [(("compute", index, "dated"), row.dated) for index, row in enumerate(blueprint.prices.compute)]
-    dates += [(("egress", index, "dated"), row.dated) for index, row in enumerate(blueprint.prices.egress)]
+    prices = blueprint.prices
+    dates: list[tuple[tuple[str | int, ...], date]] = []
+    for key, rows in (
+        ("rates", prices.rates),
+        ("compute", prices.compute),
+        ("egress", prices.egress),
+        ("requests", prices.requests),
+    ):
+        dates += [((key, index, "dated"), row.dated) for index, row in enumerate(rows)]
+    if prices.carbon is not None:
+        dates.append((("carbon", "dated"), prices.carbon.dated))
     for path, dated in dates:
         if dated < oldest:
             rule = f"older than max_age_days ({blueprint.prices.max_age_days}): not used"
             draft.warn(PRICES, path, dated, (rule, "look the price up again"))
         elif dated > today + timedelta(days=1):
             draft.warn(PRICES, path, dated, ("dated in the future", "write the day on which it was looked up"))
+
+
+def _currencies(draft: Draft, blueprint: Blueprint) -> None:
+    """Without a rate a price in another currency is not known."""
+    prices = blueprint.prices
+    known = {USD, *(row.currency for row in prices.rates)}
+    named: list[tuple[tuple[str | int, ...], str]] = [
+        *((("compute", index, "currency"), row.currency) for index, row in enumerate(prices.compute)),
+        *((("egress", index, "currency"), row.currency) for index, row in enumerate(prices.egress)),
+        *((("requests", index, "currency"), row.currency) for index, row in enumerate(prices.requests)),
+    ]
+    if prices.carbon is not None:
+        named.append((("carbon", "currency"), prices.carbon.currency))
+    for path, currency in named:
+        if currency not in known:
+            draft.warn(PRICES, path, currency, ("no rate: the price is unknown, never 0", "add a row to rates:"))
+
+
+def _spot(draft: Draft, blueprint: Blueprint) -> None:
+    """Work on a spot flavor of which nobody knows how long it lasts is rejected."""
+    for index, row in enumerate(blueprint.prices.compute):
+        if row.purchase is Purchase.SPOT and row.interrupted_after is None and row.product != CPU_ONLY:
+            said = ("nobody knows how long it lasts: no work is sent there", "add interrupted_after:, such as PT18H")
+            draft.warn(PRICES, ("compute", index), row.product, said)
 
 
 def _routes(draft: Draft, blueprint: Blueprint) -> None:

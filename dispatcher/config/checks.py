@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dispatcher.config.blueprint import DATA, FLEET, PRICES, QUEUES, Draft, gpu_resource
-from dispatcher.config.compile import ANY_OTHER, canonical_product, unit_for
 from dispatcher.config.data_file import DataStore
 from dispatcher.config.fleet_file import Cluster, Flavor
+from dispatcher.config.price_book import ANY_OTHER, canonical_product, unit_for
+from dispatcher.config.prices_file import USD
 from dispatcher.config.problems import did_you_mean
 from dispatcher.config.queues_file import Queue, Share
 from dispatcher.core.ids import ProductName
@@ -260,6 +261,28 @@ def _prices(draft: Draft) -> None:
         key = (row.provider, row.region, product, str(row.purchase))
         _once(draft, at, first, key)
     _routes(draft)
+    _requests(draft)
+    _rates(draft)
+
+
+def _requests(draft: Draft) -> None:
+    assert draft.prices is not None
+    first: dict[tuple[str, ...], int] = {}
+    for index, row in enumerate(draft.prices.requests):
+        at: Path = ("requests", index)
+        _refer(draft, PRICES, (*at, "provider"), row.provider, (FLEET, "providers"))
+        _refer(draft, PRICES, (*at, "region"), row.region, (FLEET, "regions"))
+        _once(draft, at, first, (row.provider, row.region))
+
+
+def _rates(draft: Draft) -> None:
+    assert draft.prices is not None
+    first: dict[tuple[str, ...], int] = {}
+    for index, row in enumerate(draft.prices.rates):
+        at: Path = ("rates", index)
+        if row.currency == USD:
+            draft.error(PRICES, (*at, "currency"), USD, ("every price is in USD already", "remove the row"))
+        _once(draft, at, first, (row.currency,))
 
 
 def _routes(draft: Draft) -> None:
@@ -270,7 +293,11 @@ def _routes(draft: Draft) -> None:
         _refer(draft, PRICES, (*at, "from_region"), row.from_region, (FLEET, "regions"))
         if row.to_region != ANY_OTHER:
             _refer(draft, PRICES, (*at, "to_region"), row.to_region, (FLEET, "regions"))
-        _once(draft, at, first, (row.from_region, row.to_region))
+        for key, provider in (("from_provider", row.from_provider), ("to_provider", row.to_provider)):
+            if provider is not None:
+                _refer(draft, PRICES, (*at, key), provider, (FLEET, "providers"))
+        between = (row.from_provider, row.to_provider) if row.from_provider and row.to_provider else ()
+        _once(draft, at, first, (*between, row.from_region, row.to_region))
 
 
 def _once(draft: Draft, at: Path, first: dict[tuple[str, ...], int], key: tuple[str, ...]) -> None:

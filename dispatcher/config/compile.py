@@ -17,7 +17,8 @@ from pydantic import BaseModel
 from dispatcher.config.blueprint import DATA, FLEET, Blueprint, Draft
 from dispatcher.config.data_file import DataFile, DataKind, DataStore
 from dispatcher.config.fleet_file import Cluster, CredentialsRef, Flavor, FleetFile, Site
-from dispatcher.config.prices_file import ComputeRow, EgressRow
+from dispatcher.config.price_book import price_book
+from dispatcher.config.queues_file import ClassDefaults
 from dispatcher.config.residency.assemble import attestation, records
 from dispatcher.core.ids import (
     ClusterName,
@@ -32,29 +33,25 @@ from dispatcher.core.ids import (
 from dispatcher.core.policy import (
     ClassPolicy,
     ClusterPolicy,
-    ComputePrice,
     Credentials,
     DataSet,
-    EgressPrice,
     FlavorPolicy,
     Limits,
     NodeShape,
     Policy,
-    PriceBook,
-    PriceUnit,
     Product,
     QueuePolicy,
     Store,
 )
+from dispatcher.core.prices import div_up
 from dispatcher.core.products import product_of
 from dispatcher.core.snapshot import Taint
+from dispatcher.core.workload import WorkloadClass
 from residency.derivation import Made
 from residency.facts import Kind, Place
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
-CPU_ONLY = "cpu"
-ANY_OTHER = "*"
 _DIGEST_HEX = 16
 
 
@@ -67,22 +64,7 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
         clusters=_frozen(
             (ClusterName(name), _cluster(name, cluster, blueprint, draft)) for name, cluster in fleet.clusters.items()
         ),
-        classes=_frozen(
-            (
-                name,
-                ClassPolicy(
-                    name,
-                    c.delay_price,
-                    c.patience,
-                    c.default_duration,
-                    c.preemptible,
-                    c.checkpoint_required,
-                    c.may_burst,
-                    c.look_ahead,
-                ),
-            )
-            for name, c in plan.classes.items()
-        ),
+        classes=_frozen((name, _class(name, defaults)) for name, defaults in plan.classes.items()),
         queues=_frozen(
             (
                 QueueName(name),
@@ -103,17 +85,36 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
             for name, store in data.stores.items()
         ),
         labels=_frozen((DataLabel(name), draft.line(DATA, "labels", name)) for name in data.labels),
-        prices=_prices(prices.max_age_days, prices.compute, prices.egress, blueprint),
+        prices=price_book(prices, blueprint.products, tuple(blueprint.fleet.regions)),
         limits=Limits(
             silence_limit_s=fleet.limits.silence_limit,
             hold_ttl_s=fleet.limits.hold_ttl,
             stranded_permille=fleet.limits.stranded_permille,
             max_nominations=fleet.limits.max_nominations,
             outstanding_nominations=fleet.limits.outstanding_nominations,
+            reclaim_s=fleet.limits.borrowed_mean_time,
         ),
         loaded_from=folder,
         compiled_at=now,
         residency=blueprint.residency,
+    )
+
+
+def _class(name: WorkloadClass, defaults: ClassDefaults) -> ClassPolicy:
+    return ClassPolicy(
+        workload_class=name,
+        delay_price_usd_micro_per_hour=defaults.delay_price,
+        patience_s=defaults.patience,
+        default_duration_s=defaults.default_duration,
+        preemptible=defaults.preemptible,
+        checkpoint_required=defaults.checkpoint_required,
+        may_burst=defaults.may_burst,
+        look_ahead=defaults.look_ahead,
+        checkpoint_interval_s=defaults.checkpoint_interval,
+        checkpoint_bytes=defaults.checkpoint_size,
+        checkpoint_write_s=defaults.checkpoint_write,
+        output_bytes=defaults.output_size,
+        restart_s=defaults.restart,
     )
 
 
@@ -154,6 +155,9 @@ def _cluster(name: str, cluster: Cluster, blueprint: Blueprint, draft: Draft) ->
         ),
         credentials=_credentials(cluster.credentials),
         line=draft.line(FLEET, "clusters", name),
+        cache_bytes=cluster.data_cache or 0,
+        energy_permille=cluster.energy_factor,
+        grid_g_per_kwh=blueprint.fleet.regions[cluster.region].carbon_g_per_kwh,
     )
 
 
@@ -207,7 +211,17 @@ def _flavor(name: str, flavor: Flavor, products: AbstractMapping[ProductName, Pr
             allocatable=flavor.nodes.resources(),
             taints=tuple(Taint(taint.key, taint.value, str(taint.effect)) for taint in flavor.taints),
         ),
+        class_speeds=tuple(sorted(flavor.class_speeds.items())),
+        reserved_until=_reserved_until(flavor),
+        watts=flavor.watts,
+        failure_s=flavor.mean_time_to_failure,
     )
+
+
+def _reserved_until(flavor: Flavor) -> date | None:
+    """Only where all nodes are under contract is an hour more always one that is paid anyway."""
+    found = flavor.reserved
+    return found.until if found is not None and found.nodes >= flavor.nodes.count else None
 
 
 def _credentials(reference: CredentialsRef) -> Credentials:
@@ -229,63 +243,12 @@ def _data_sets(data: DataFile) -> AbstractMapping[DataSetName, DataSet]:
                 made=Made(entry.made_by.transformation, entry.made_by.image) if entry.made_by is not None else None,
                 base=entry.kind is DataKind.BASE,
                 persons=entry.persons,
+                objects=_objects(entry.size, entry.object_size),
             ),
         )
         for name, entry in data.data_sets.items()
     )
 
 
-def canonical_product(text: str, products: AbstractMapping[ProductName, Product]) -> str | None:
-    """A price row's product: "cpu", or the canonical name behind a spelling; None when there is none."""
-    return CPU_ONLY if text == CPU_ONLY else product_of(text, products)
-
-
-def unit_for(product: str, products: AbstractMapping[ProductName, Product]) -> PriceUnit:
-    if product == CPU_ONLY:
-        return PriceUnit.VCPU_HOUR
-    is_slice = products[ProductName(product)].mig_profile is not None
-    return PriceUnit.MIG_SLICE_HOUR if is_slice else PriceUnit.GPU_HOUR
-
-
-def _prices(
-    max_age_days: int, compute: tuple[ComputeRow, ...], egress: tuple[EgressRow, ...], blueprint: Blueprint
-) -> PriceBook:
-    rows: dict[tuple[str, str, str, str], ComputePrice] = {}
-    for row in compute:
-        product = canonical_product(row.product, blueprint.products) or row.product
-        rows[(row.provider, row.region, product, str(row.purchase))] = ComputePrice(
-            provider=row.provider,
-            region=RegionName(row.region),
-            product=product,
-            purchase=row.purchase,
-            unit=unit_for(product, blueprint.products),
-            usd_micro_per_hour=row.usd_per_hour,
-            source=row.source,
-            dated=row.dated,
-        )
-    routes = egress_routes(egress, tuple(blueprint.fleet.regions))
-    return PriceBook(
-        max_age_days=max_age_days,
-        compute=MappingProxyType(dict(sorted(rows.items()))),
-        egress=MappingProxyType({key: _egress(*key, row) for key, row in sorted(routes.items())}),
-    )
-
-
-def egress_routes(rows: tuple[EgressRow, ...], regions: tuple[str, ...]) -> dict[tuple[str, str], EgressRow]:
-    """The row that rules each pair of regions: its own, else the source's declared default `*` (FR-CFG-02).
-
-    The default is for other regions: what moving within a region costs must be written out to be known.
-    """
-    exact = {(row.from_region, row.to_region): row for row in rows if row.to_region != ANY_OTHER}
-    for row in rows:
-        if row.to_region == ANY_OTHER:
-            for region in regions:
-                if region != row.from_region:
-                    exact.setdefault((row.from_region, region), row)
-    return exact
-
-
-def _egress(source: str, target: str, row: EgressRow) -> EgressPrice:
-    return EgressPrice(
-        RegionName(source), RegionName(target), row.usd_per_gb, row.bandwidth_mbit_s, row.source, row.dated
-    )
+def _objects(size: int | None, object_size: int | None) -> int | None:
+    return max(1, div_up(size, object_size)) if size is not None and object_size else None

@@ -57,6 +57,9 @@ class DataSetEntry(Strict):
 
     labels: Annotated[tuple[Word, ...], Field(description="Names of `labels`; those of its sources are added.")] = ()
     size: Annotated[Size | None, Field(description="Such as 40TB or 38Ti; absent = not known.")] = None
+    object_size: Annotated[
+        Size | None, Field(description="Of one object in a store, for what requests cost; absent = the store's usual.")
+    ] = None
     replicas: Annotated[Replicas, Field(description="Where all of it lies.")]
     derived_from: Annotated[tuple[Word, ...], Field(description="Data sets it was made from.")] = ()
     made_by: Annotated[MadeBy | None, Field(description="What made it, where its labels were taken off.")] = None

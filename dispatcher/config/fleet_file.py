@@ -22,6 +22,7 @@ from dispatcher.config.values import (
     Positive,
     Quantity,
     ResourceName,
+    Size,
     Strict,
     Text,
     Word,
@@ -30,6 +31,7 @@ from dispatcher.config.values import (
 )
 from dispatcher.core.policy import Purchase
 from dispatcher.core.resources import CPU, MEMORY, PODS, Resources, parse_quantity
+from dispatcher.core.workload import WorkloadClass
 from residency.obligations import Duty
 
 POD_LIMIT = "110"
@@ -53,6 +55,9 @@ class Region(Strict):
     """A place that prices and residency speak of."""
 
     country: Annotated[Country, Field(description="ISO 3166-1 alpha-2 code of the country it lies in.")]
+    carbon_g_per_kwh: Annotated[
+        Integer | None, Field(description="Grams of CO2 a kWh of its grid, for prices.yaml's carbon price.")
+    ] = None
 
 
 class OwnProduct(Strict):
@@ -75,6 +80,10 @@ class Limits(Strict):
     outstanding_nominations: Annotated[
         Positive | None,
         Field(description="Nominations without a cluster yet, of the whole hub, at a time; absent = no bound."),
+    ] = None
+    borrowed_mean_time: Annotated[
+        Duration | None,
+        Field(description="How long borrowed quota lasts on average; absent = as good as a queue's own."),
     ] = None
 
     @model_validator(mode="after")
@@ -228,6 +237,18 @@ class Flavor(Strict):
     taints: Annotated[tuple[TaintOf, ...], Field(description="Taints on the nodes.")] = ()
     purchase: Annotated[Choice[Purchase], Field(description="How the capacity is paid for.")]
     speed: Annotated[Permille, Field(description="Relative speed: 2 halves the declared durations.")] = 1000
+    class_speeds: Annotated[
+        dict[Choice[WorkloadClass], Permille], Field(description="Speed of workload classes that differ from `speed`.")
+    ] = {}
+    watts: Annotated[
+        Positive | None,
+        Field(
+            description="Draw under load of one GPU (MIG slice, vCPU) with its share of the node; absent = not known."
+        ),
+    ] = None
+    mean_time_to_failure: Annotated[
+        Duration | None, Field(description="Between failures of one node; absent = failures weigh nothing.")
+    ] = None
     nodes: Annotated[Nodes, Field(description="The nodes as declared.")]
     reserved: Annotated[Reservation | None, Field(description="How much is under contract, until when.")] = None
 
@@ -264,9 +285,14 @@ class Cluster(Strict):
     credentials: Annotated[CredentialsRef, Field(description="The daemon's own, read-only access.")]
     flavors: Annotated[dict[DnsName, Flavor], Field(description="Its ResourceFlavors, in the order to try them.")]
     node_pools: Annotated[dict[DnsName, NodePool], Field(description="Pools that may burst.")] = {}
+    data_cache: Annotated[
+        Size | None,
+        Field(description="Cache that its workloads share: a data set that fits is read once; absent = none."),
+    ] = None
     energy_factor: Annotated[
-        Permille, Field(description="Facility overhead on the energy of the nodes (PUE), such as 1.2.")
-    ] = 1000
+        Permille | None,
+        Field(description="Facility overhead on the energy of the nodes (PUE), such as 1.2; absent = not known."),
+    ] = None
 
     @model_validator(mode="after")
     def _has_flavors(self) -> Cluster:

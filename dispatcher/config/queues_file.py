@@ -15,6 +15,7 @@ from dispatcher.config.values import (
     Duration,
     Integer,
     Percent,
+    Size,
     Strict,
     Text,
     TimeOfDay,
@@ -85,6 +86,13 @@ class ClassDefaults(Strict):
     look_ahead: Annotated[
         Integer, Field(description="Workloads that may be nominated to a cluster ahead of its capacity; 0 = none.")
     ] = 0
+    checkpoint_interval: Annotated[Duration | None, Field(description="Where the owner says none.")] = None
+    checkpoint_size: Annotated[Size | None, Field(description="Of one checkpoint, where the owner says none.")] = None
+    checkpoint_write: Annotated[
+        Duration | None, Field(description="How long one stops the run; absent = its bytes' way to their store.")
+    ] = None
+    output_size: Annotated[Size | None, Field(description="Of all outputs, where the owner says none.")] = None
+    restart: Annotated[Duration, Field(description="From an interruption until the work goes on.")] = 600
 
 
 class Share(Strict):

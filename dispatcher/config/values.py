@@ -38,6 +38,7 @@ _DATE = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
 _COUNTRY_SLIPS = {"UK": "GB", "EL": "GR"}
 _REGIONS_NOT_COUNTRIES = frozenset({"EU", "EEA", "UN"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CURRENCIES = frozenset(str(currency.alpha_3) for currency in pycountry.currencies)
 _COUNTRIES = frozenset(str(country.alpha_2) for country in pycountry.countries)
 
 
@@ -170,6 +171,13 @@ def _money(value: str) -> int:
     if len(value.partition(".")[2]) > 6:
         raise fail("more than 6 decimals: money is counted in millionths of a USD", "round it to 6 decimals")
     return int(Fraction(value) * USD_MICRO)
+
+
+def _currency(value: str) -> str:
+    if value not in _CURRENCIES:
+        near = f"did you mean '{value.upper()}'?" if value.upper() in _CURRENCIES else ""
+        raise fail("not an ISO 4217 currency", near or "write three capitals, such as EUR")
+    return value
 
 
 def _permille(value: str) -> int:
@@ -330,6 +338,7 @@ Usd = Annotated[
     BeforeValidator(_words(_money)),
     WithJsonSchema(_NUMBER_OR_TEXT | {"pattern": r"^(0|[1-9][0-9]*)(\.[0-9]{1,6})?$", "minimum": 0}),
 ]
+Currency = Annotated[str, BeforeValidator(_words(_currency)), _string(r"^[A-Z]{3}$", "EUR")]
 Permille = Annotated[int, BeforeValidator(_words(_permille)), WithJsonSchema(_NUMBER_OR_TEXT | {"exclusiveMinimum": 0})]
 Size = Annotated[
     int,

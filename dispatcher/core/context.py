@@ -47,6 +47,8 @@ class Context:
     queue: ClusterQueueView | None
     fit: FitReport
     terms: tuple[Term, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    """What was promised to others here, oldest first."""
 
     @property
     def request(self) -> Request:
@@ -97,10 +99,10 @@ def look(setting: Setting, cluster: ClusterSnapshot, index: ClusterIndex | None,
     request, policy = setting.request, setting.policy
     site = policy.clusters.get(cluster.name)
     if index is None:
-        return Context(setting, cluster, site, None, None, None, UNKNOWN_FIT)
+        return Context(setting, cluster, site, None, None, None, UNKNOWN_FIT, holds=holds)
     local = index.view.local_queues.get((request.namespace, request.local_queue))
     queue = index.view.queues.get(local.cluster_queue) if local else None
     fit = UNKNOWN_FIT
     if queue is not None:
         fit = judge_fit(Place(request, index, holds, index.room(holds), queue, policy, site))
-    return Context(setting, cluster, site, index, local, queue, fit)
+    return Context(setting, cluster, site, index, local, queue, fit, holds=holds)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from dispatcher.core.ids import ClusterName, DecisionId, FlavorName, QueueName, WorkloadUid
+from dispatcher.core.ids import ClusterName, DataSetName, DecisionId, FlavorName, QueueName, WorkloadUid
 
 
 class Reason(StrEnum):
@@ -48,6 +48,10 @@ class Reason(StrEnum):
     PRICE_OLD = "price-old"
     DATA_SIZE_UNKNOWN = "data-size-unknown"
     EGRESS_UNKNOWN = "egress-unknown"
+    DATA_MISSING = "data-missing"
+    HOME_UNKNOWN = "home-unknown"
+    INTERRUPTION_UNKNOWN = "interruption-unknown"
+    ENERGY_UNKNOWN = "energy-unknown"
     ALREADY_NOMINATED = "already-nominated"
     EVICTED_HERE = "evicted-here"
     FAILED_HERE = "failed-here"
@@ -80,8 +84,11 @@ class Fit(StrEnum):
 class TermKind(StrEnum):
     RUN = "run"
     DATA_IN = "data-in"
+    HOME = "home"
     WAITING = "waiting"
+    INTERRUPTION = "interruption"
     STRANDED = "stranded"
+    ENERGY = "energy"
 
 
 class Basis(StrEnum):
@@ -154,13 +161,37 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Incoming:
+    """A data set that a run would bring into the cluster's cache, and how long that takes; None = not known."""
+
+    data_set: DataSetName
+    transfer_s: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAdvice:
+    """The checkpoint interval that loses least: `interval_s` for checkpoints that stop the run for `write_s` where it
+    is interrupted every `mean_time_s`; `used_s` is what the owner or the class says."""
+
+    interval_s: int
+    write_s: int
+    mean_time_s: int
+    used_s: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
-    """One amount of expected money. `amount_usd_micro` None = unknown, and `unknown` says why."""
+    """One amount of expected money. `amount_usd_micro` None = unknown, and `unknown` says why.
+
+    `incoming` (data in) is what later work may share, `advice` (interruption) is for the owner; neither is money.
+    """
 
     kind: TermKind
     amount_usd_micro: int | None
     bill: tuple[Line, ...] = ()
     unknown: Rejection | None = None
+    incoming: tuple[Incoming, ...] = ()
+    advice: CheckpointAdvice | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 
 from dispatcher.core.ids import ClusterName, DataSetName, StoreName
-from dispatcher.core.literals import LiteralError, parse_count, parse_duration, parse_instant, parse_usd
+from dispatcher.core.literals import LiteralError, parse_count, parse_duration, parse_instant, parse_size, parse_usd
 from dispatcher.core.policy import Policy
 from dispatcher.core.workload import DataUse, Declaration, Destination, WorkloadClass
 
@@ -123,6 +123,14 @@ def _checkpoint(declared: Declaration, value: str, policy: Policy) -> Declaratio
     return replace(declared, checkpoint=_destination(value, policy))
 
 
+def _outputs_size(declared: Declaration, value: str, policy: Policy) -> Declaration:
+    return replace(declared, outputs_bytes=parse_size(value))
+
+
+def _checkpoint_size(declared: Declaration, value: str, policy: Policy) -> Declaration:
+    return replace(declared, checkpoint_bytes=parse_size(value))
+
+
 def _checkpoint_interval(declared: Declaration, value: str, policy: Policy) -> Declaration:
     return replace(declared, checkpoint_interval_s=parse_duration(value))
 
@@ -161,6 +169,7 @@ KEYS: Mapping[str, Reader] = MappingProxyType(
     {
         "checkpoint": _checkpoint,
         "checkpoint-interval": _checkpoint_interval,
+        "checkpoint-size": _checkpoint_size,
         "clusters": _clusters,
         "datasets": _datasets,
         "deadline": _deadline,
@@ -169,6 +178,7 @@ KEYS: Mapping[str, Reader] = MappingProxyType(
         "group-size": _group_size,
         "max-cost": _max_cost,
         "outputs": _outputs,
+        "outputs-size": _outputs_size,
         "project": _project,
         "simulated-duration": _nothing,
         "team": _team,

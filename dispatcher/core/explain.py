@@ -16,7 +16,6 @@ from dispatcher.core.decision import (
     Detail,
     Fit,
     LegalDetail,
-    Line,
     Outcome,
     Reason,
     Rejection,
@@ -25,6 +24,8 @@ from dispatcher.core.decision import (
     TermKind,
 )
 from dispatcher.core.declaration import InputProblem
+from dispatcher.core.explain_bills import advice_text as advice_text
+from dispatcher.core.explain_bills import bill_text as bill_text
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.resources import is_gpu
 from dispatcher.core.units import clock_time, quantity, signed_money, span
@@ -35,7 +36,15 @@ SENTENCE_LIMIT = 500
 
 HUB = ClusterName("the hub")
 """Who a reason is told of that concerns no single cluster."""
-_TERMS = {TermKind.RUN: "run", TermKind.DATA_IN: "data", TermKind.WAITING: "waiting", TermKind.STRANDED: "stranded"}
+_TERMS = {
+    TermKind.RUN: "run",
+    TermKind.DATA_IN: "data",
+    TermKind.HOME: "home",
+    TermKind.WAITING: "waiting",
+    TermKind.INTERRUPTION: "interruption",
+    TermKind.STRANDED: "stranded",
+    TermKind.ENERGY: "energy",
+}
 _BASIS = {
     Basis.DECLARED: "as declared",
     Basis.HISTORY: "from the history of this queue and class",
@@ -374,6 +383,18 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
     Reason.EGRESS_UNKNOWN: lambda d: (
         f"has no known route price for {d.subject} (from {_values(d.seen)} to {_values(d.expected)})"
     ),
+    Reason.DATA_MISSING: lambda d: (
+        f"would read {d.subject}, which lies nowhere (made from {'; '.join(d.expected) or 'nothing that is known'})"
+    ),
+    Reason.HOME_UNKNOWN: lambda d: (
+        f"would write to {d.subject} an amount that is not known (add entrepot.dev/{_values(d.expected)})"
+    ),
+    Reason.INTERRUPTION_UNKNOWN: lambda d: (
+        f"has {d.flavor} on spot, and nobody knows how long that lasts (price of {d.subject}: no interrupted_after)"
+    ),
+    Reason.ENERGY_UNKNOWN: lambda d: (
+        f"has no known energy use for {d.flavor}, which has a price (fleet.yaml: {_values(d.expected)})"
+    ),
     Reason.ALREADY_NOMINATED: lambda d: "is nominated already",
     Reason.EVICTED_HERE: lambda d: "has evicted this attempt",
     Reason.FAILED_HERE: lambda d: f"failed this workload{_since(d)} ({_values(d.seen)})",
@@ -390,25 +411,6 @@ def term_text(term: Term) -> str:
     """ "data $19.10", or "data unknown"."""
     amount = "unknown" if term.amount_usd_micro is None else money(term.amount_usd_micro)
     return f"{_TERMS[term.kind]} {amount}"
-
-
-def bill_text(term: Term) -> tuple[str, ...]:
-    """One text per line of the bill: what, how much of it, at which price, the amount, and the source of the price."""
-    return tuple(_line_text(line) for line in term.bill)
-
-
-def _line_text(line: Line) -> str:
-    source = f" [{line.source}]" if line.source else ""
-    if not line.quantity:
-        return f"{line.what}: {money(line.amount_usd_micro)}{source}"
-    if line.unit == "byte":
-        much = f"{quantity(None, line.quantity // 10**9)} GB x {money(line.unit_price_usd_micro)}/GB"
-    elif line.unit == "second":
-        much = f"{span(line.quantity)} x {money(line.unit_price_usd_micro)}/h"
-    else:
-        unit = line.unit.removesuffix("-second")
-        much = f"{quantity('cpu', line.quantity * 1000 // 3600)} {unit}-hours x {money(line.unit_price_usd_micro)}/h"
-    return f"{line.what}: {much} = {money(line.amount_usd_micro)}{source}"
 
 
 def estimate_text(decision: Decision) -> str:

@@ -211,8 +211,9 @@ def known_terms(context: Context) -> Rejections:
     return tuple(term.unknown for term in context.terms if term.unknown is not None)
 
 
-REAL_MONEY = (TermKind.RUN, TermKind.DATA_IN)
-"""The terms that somebody is billed for; waiting and stranded capacity weigh in a choice but appear on no invoice."""
+REAL_MONEY = (TermKind.RUN, TermKind.DATA_IN, TermKind.HOME)
+"""The terms that somebody is billed for; waiting, what an interruption may lose, stranded capacity and carbon weigh in
+a choice but appear on no invoice."""
 
 
 def max_cost(context: Context) -> Rejections:

@@ -61,6 +61,8 @@ class FitReport:
     nodes: tuple[Rejection, ...] = ()
     held: tuple[Rejection, ...] = ()
     broken: tuple[Broken, ...] = ()
+    borrows: bool = False
+    """Whether the queue would use more than its own quota, which the owner may take back."""
 
 
 UNKNOWN_FIT = FitReport(Fit.UNKNOWN)
@@ -100,7 +102,13 @@ def judge_fit(place: Place) -> FitReport:
         nodes=() if preempting else outlook.nodes,
         held=tuple(draft.held) or (() if preempting else outlook.held),
         broken=outlook.broken,
+        borrows=_borrows(place, draft),
     )
+
+
+def _borrows(place: Place, draft: _Draft) -> bool:
+    name, quota = place.queue.name, place.room.quota
+    return any(quota.used(name, fr) + amount > quota.nominal(name, fr) for fr, amount in draft.taken.items())
 
 
 def _worst(*fits: Fit) -> Fit:

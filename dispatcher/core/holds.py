@@ -46,6 +46,12 @@ def hold_of(
         ),
         yields_above=request.priority if decision.ahead is not None else None,
         former_copy=left.uid if left is not None else None,
+        incoming=tuple(
+            (coming.data_set, now + timedelta(seconds=coming.transfer_s))
+            for term in candidate.terms
+            for coming in term.incoming
+            if coming.transfer_s is not None
+        ),
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from dispatcher.core.resources import QuantityError, parse_quantity
+
 USD_MICRO = 1_000_000
 _MAX_DURATION_S = 10 * 366 * 86_400
 _MAX_USD = 10**12
@@ -91,3 +93,19 @@ def parse_count(text: str) -> int:
     if not raw.isascii() or not raw.isdigit() or len(raw) > 9 or int(raw) < 1:
         raise LiteralError("a whole number of 1 or more is expected")
     return int(raw)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "40GB", "38Gi" or plain digits; a trailing B is allowed.
+
+    Raises:
+        LiteralError: it is no size, or not a whole number of bytes.
+    """
+    raw = text.strip()
+    try:
+        size = parse_quantity(raw.removesuffix("B") if raw[-2:-1].isalpha() else raw)
+    except QuantityError:
+        raise LiteralError("a size is expected, such as 40GB, 38Gi or bytes") from None
+    if size.denominator != 1:
+        raise LiteralError("a whole number of bytes is expected, such as 40GB, 38Gi or bytes")
+    return int(size)

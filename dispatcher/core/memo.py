@@ -94,7 +94,7 @@ def shape_of(request: Request) -> Request:
         created_at=_NEVER,
         waiting_since=_NEVER,
         resource_version="",
-        attempt=0,
+        attempt=min(request.attempt, 2) if said.checkpoint is not None else 0,
         avoided=(),
         declared=Declaration(
             workload_class=said.workload_class,
@@ -104,6 +104,9 @@ def shape_of(request: Request) -> Request:
             max_cost_usd_micro=said.max_cost_usd_micro,
             outputs=_store_of(said.outputs),
             checkpoint=_store_of(said.checkpoint),
+            checkpoint_interval_s=said.checkpoint_interval_s if said.checkpoint is not None else None,
+            outputs_bytes=said.outputs_bytes if said.outputs is not None else None,
+            checkpoint_bytes=said.checkpoint_bytes if said.checkpoint is not None else None,
         ),
     )
 

@@ -7,7 +7,7 @@ and therefore unknown, never zero.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
 
@@ -70,7 +70,7 @@ class NodeShape:
 @dataclass(frozen=True, slots=True)
 class FlavorPolicy:
     """A ResourceFlavor of one cluster. `product` None = CPU only. `speed_permille` is relative to the price book's
-    reference for durations: 1000 = as declared, 2000 = twice as fast."""
+    reference for durations: 1000 = as declared, 2000 = twice as fast; `class_speeds` where a class runs otherwise."""
 
     name: FlavorName
     labels: tuple[tuple[str, str], ...]
@@ -78,6 +78,17 @@ class FlavorPolicy:
     purchase: Purchase
     speed_permille: int
     nodes: NodeShape | None = None
+    class_speeds: tuple[tuple[WorkloadClass, int], ...] = ()
+    reserved_until: date | None = None
+    """Last day of a contract over all its nodes, which is paid whether they are used or not."""
+    watts: int | None = None
+    """What one GPU (MIG slice, vCPU) draws under load, its share of the node included."""
+    failure_s: int | None = None
+    """Mean time between failures of one node."""
+
+    def speed(self, workload_class: WorkloadClass) -> int:
+        """Permille of the reference at which a class runs."""
+        return next((speed for name, speed in self.class_speeds if name is workload_class), self.speed_permille)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,12 @@ class ClusterPolicy:
     flavors: Mapping[FlavorName, FlavorPolicy]
     credentials: Credentials
     line: str = ""
+    cache_bytes: int = 0
+    """A cache that its workloads share: what fits is brought in once, whatever the number of reads. 0 = none."""
+    energy_permille: int | None = None
+    """Facility overhead on the energy of its nodes (PUE) in 1/1000."""
+    grid_g_per_kwh: int | None = None
+    """Grams of CO2 a kWh of its region's grid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +133,14 @@ class ClassPolicy:
     may_burst: bool
     look_ahead: int = 0
     """How many workloads of the class may stand nominated on a cluster for capacity that others still use there."""
+    checkpoint_interval_s: int | None = None
+    """Where the owner says none; None = not known."""
+    checkpoint_bytes: int | None = None
+    checkpoint_write_s: int | None = None
+    """How long the run stands still for one checkpoint. None: as long as its bytes take to their store."""
+    output_bytes: int | None = None
+    restart_s: int = 0
+    """From an interruption until the work goes on where the checkpoint left it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +172,8 @@ class DataSet:
     made: Made | None = None
     base: bool = False
     persons: int | None = None
+    objects: int | None = None
+    """Of how many objects it consists in a store; None: as many as the store's usual size makes of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +188,10 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class ComputePrice:
+    """`usd_micro_per_hour` is what the capacity costs, `marginal_usd_micro_per_hour` what using it costs where it is
+    paid anyway. `minimum_billing_s` is the shortest time that is billed, `interruption_s` the mean time after which
+    the provider takes one node back (spot)."""
+
     provider: str
     region: RegionName
     product: str
@@ -169,16 +200,60 @@ class ComputePrice:
     usd_micro_per_hour: int
     source: str
     dated: date
+    minimum_billing_s: int = 0
+    marginal_usd_micro_per_hour: int | None = None
+    interruption_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EgressTier:
+    """A price for the bytes above those of the tiers before, up to `up_to_bytes` of one transfer."""
+
+    up_to_bytes: int
+    usd_micro_per_gb: int
 
 
 @dataclass(frozen=True, slots=True)
 class EgressPrice:
-    """Moving data from one region to another. `usd_micro_per_gb` is per 10^9 bytes; bandwidth may be unknown."""
+    """Moving data from one region to another. `usd_micro_per_gb` is per 10^9 bytes; bandwidth may be unknown.
+
+    Where there are `tiers`, it is the price of what lies beyond the last of them. `via` says which way it goes: over
+    the internet, a peering, the provider's own network.
+    """
 
     from_region: RegionName
     to_region: RegionName
     usd_micro_per_gb: int
     bandwidth_mbit_s: int | None
+    source: str
+    dated: date
+    tiers: tuple[EgressTier, ...] = ()
+    via: str = ""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it costs nothing, however much it is."""
+        return not self.usd_micro_per_gb and not any(tier.usd_micro_per_gb for tier in self.tiers)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPrice:
+    """What the stores of a provider in a region ask for requests, one an object; `object_bytes` is their usual size."""
+
+    provider: str
+    region: RegionName
+    usd_micro_per_million_reads: int
+    usd_micro_per_million_writes: int
+    object_bytes: int
+    source: str
+    dated: date
+
+
+@dataclass(frozen=True, slots=True)
+class CarbonPrice:
+    """What a tonne of CO2 weighs in a choice."""
+
+    usd_micro_per_tonne: int
     source: str
     dated: date
 
@@ -189,6 +264,14 @@ class PriceBook:
     compute: Mapping[tuple[str, str, str, str], ComputePrice]
     """Keyed by (provider, region, product or "cpu", purchase)."""
     egress: Mapping[tuple[str, str], EgressPrice]
+    peerings: Mapping[tuple[str, str, str, str], EgressPrice] = field(default_factory=dict)
+    """Routes between two providers with a price of their own: (provider, region) of source and target."""
+    requests: Mapping[tuple[str, str], RequestPrice] = field(default_factory=dict)
+    """Keyed by (provider, region). A store without one is not billed by the request."""
+    carbon: CarbonPrice | None = None
+    """None: it weighs nothing."""
+    unknown_home_usd_micro: int | None = None
+    """What checkpoints or outputs of unknown size weigh in a choice; None: they reject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +286,8 @@ class Limits:
     """Upper bound of an add-only nomination list; the API allows 20."""
     outstanding_nominations: int | None = None
     """How many nominations of the hub may wait for their cluster at a time (core/outstanding.py); None = no bound."""
+    reclaim_s: int | None = None
+    """Mean time until a queue's owner takes back what was borrowed from it; None: borrowed quota is as good as own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ is exact to the micro-dollar and the same on every machine.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime
+from math import isqrt
 
 from dispatcher.core.decision import Detail, Reason, Rejection, Resolver
 from dispatcher.core.ids import RegionName
@@ -18,6 +20,7 @@ from dispatcher.core.policy import (
     PriceBook,
     PriceUnit,
     Purchase,
+    RequestPrice,
 )
 
 GB = 10**9
@@ -77,6 +80,44 @@ def _fresh(
     return Rejection(Reason.PRICE_OLD, Resolver.OPERATOR, detail)
 
 
+def as_paid(price: ComputePrice, flavor: FlavorPolicy, now: datetime) -> ComputePrice | Rejection:
+    """The price of using capacity that a contract may have paid for already.
+
+    As long as the contract runs, an hour more costs what using it costs (energy, say), where the book knows that:
+    what is paid either way must not drive work to capacity that is paid once more. After its last day nobody knows.
+    """
+    if flavor.reserved_until is None:
+        return price
+    if now.date() > flavor.reserved_until:
+        ended = f"under contract until {flavor.reserved_until.isoformat()}"
+        detail = Detail(price.product, flavor=flavor.name, expected=(ended,), seen=(now.date().isoformat(),))
+        return Rejection(Reason.PRICE_OLD, Resolver.OPERATOR, detail)
+    if price.marginal_usd_micro_per_hour is None:
+        return price
+    source = f"{price.source}; paid until {flavor.reserved_until.isoformat()}, used or not"
+    return replace(price, usd_micro_per_hour=price.marginal_usd_micro_per_hour, minimum_billing_s=0, source=source)
+
+
+def compute_amount(price: ComputePrice, quantity_milli: int, duration_s: int, speed_permille: int) -> int:
+    """Micro-USD of `quantity_milli` thousandths of a unit for a run that takes `duration_s` at speed 1000.
+
+    amount = quantity / 1000 x price / 3600 x (duration x 1000 / speed, or what is billed at least), one division.
+    """
+    billed = billed_milli_s(price, quantity_milli, duration_s, speed_permille)
+    return div_half_up(billed * price.usd_micro_per_hour, 3600 * 1000 * speed_permille)
+
+
+def billed_milli_s(price: ComputePrice, quantity_milli: int, duration_s: int, speed_permille: int) -> int:
+    """Unit-seconds that are billed, x 1000 x speed: kept whole, so that a bill is rounded once."""
+    return quantity_milli * max(duration_s * 1000, price.minimum_billing_s * speed_permille)
+
+
+# --- moving data -------------------------------------------------------------------------------------------------
+
+Site = tuple[str, RegionName]
+"""Where data leaves or arrives: a provider in a region."""
+
+
 def egress_price(
     from_region: RegionName, to_region: RegionName, book: PriceBook, now: datetime
 ) -> EgressPrice | Reason | None:
@@ -90,17 +131,53 @@ def egress_price(
     return Reason.PRICE_OLD if is_old(found.dated, book, now) else found
 
 
-def compute_amount(price: ComputePrice, quantity_milli: int, duration_s: int, speed_permille: int) -> int:
-    """Micro-USD of `quantity_milli` thousandths of a unit for a run that takes `duration_s` at speed 1000.
+def route_price(source: Site, target: Site, book: PriceBook, now: datetime) -> EgressPrice | Reason | None:
+    """As `egress_price`; a price of its own between two providers (a peering) goes before that of their regions.
 
-    amount = quantity / 1000 x price / 3600 x duration x 1000 / speed, one division, half up.
+    One that is too old does not fall back to the other: which of the two holds then, nobody knows.
     """
-    return div_half_up(quantity_milli * price.usd_micro_per_hour * duration_s, 3600 * speed_permille)
+    if book.peerings:
+        found = book.peerings.get((*source, *target))
+        if found is not None:
+            return Reason.PRICE_OLD if is_old(found.dated, book, now) else found
+    return egress_price(source[1], target[1], book, now)
+
+
+def request_price(store: Site, book: PriceBook, now: datetime) -> RequestPrice | Reason | None:
+    """What a store asks for each request; None where it asks nothing, PRICE_OLD where that is not known any more."""
+    found = book.requests.get(store) if book.requests else None
+    return Reason.PRICE_OLD if found is not None and is_old(found.dated, book, now) else found
 
 
 def transfer_amount(price: EgressPrice, size_bytes: int, reads: int) -> int:
-    """Micro-USD of moving a data set `reads` times over a route."""
-    return div_half_up(size_bytes * reads * price.usd_micro_per_gb, GB)
+    """Micro-USD of moving a data set `reads` times over a route.
+
+    With tiers, each part of the whole costs the price of its tier, as if nothing else went that way in the month:
+    what others have used up is not known, and the first tiers are the dear ones.
+    """
+    left, whole, below = size_bytes * reads, 0, 0
+    for tier in price.tiers:
+        part = min(left, tier.up_to_bytes - below)
+        whole, left, below = whole + part * tier.usd_micro_per_gb, left - part, tier.up_to_bytes
+        if not left:
+            break
+    return div_half_up(whole + left * price.usd_micro_per_gb, GB)
+
+
+def mean_price(price: EgressPrice, size_bytes: int) -> int:
+    """Micro-USD of 10^9 bytes of a transfer, over all of its tiers."""
+    if not price.tiers or not size_bytes:
+        return price.usd_micro_per_gb
+    return div_half_up(transfer_amount(price, size_bytes, 1) * GB, size_bytes)
+
+
+def requests_of(price: RequestPrice, size_bytes: int, objects: int | None) -> int:
+    """How many requests it takes to read or write all of something once."""
+    return objects if objects is not None else max(1, div_up(size_bytes, price.object_bytes))
+
+
+def request_amount(usd_micro_per_million: int, requests: int) -> int:
+    return div_half_up(usd_micro_per_million * requests, 10**6)
 
 
 def transfer_time_s(price: EgressPrice, size_bytes: int, reads: int) -> int | None:
@@ -108,3 +185,17 @@ def transfer_time_s(price: EgressPrice, size_bytes: int, reads: int) -> int | No
     if not price.bandwidth_mbit_s:
         return None
     return div_up(size_bytes * reads * 8, price.bandwidth_mbit_s * 10**6)
+
+
+# --- checkpoints -------------------------------------------------------------------------------------------------
+
+
+def best_interval_s(write_s: int, mean_time_s: int) -> int | None:
+    """The checkpoint interval that loses least, in seconds: sqrt(2 C M) - C for checkpoints that take C where the run
+    is interrupted every M (Young 1974; the second term is of Daly 2006, for C < M / 2).
+
+    None where a checkpoint takes half as long as the run lasts on average: then no interval helps.
+    """
+    if not 0 < 2 * write_s < mean_time_s:
+        return None
+    return max(1, isqrt(2 * write_s * mean_time_s) - write_s)

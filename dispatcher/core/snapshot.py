@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 
-from dispatcher.core.ids import ClusterName, DecisionId, FlavorName, QueueName, WorkloadUid
+from dispatcher.core.ids import ClusterName, DataSetName, DecisionId, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.resources import NOTHING, Resources
 from dispatcher.core.traffic import EMPTY, Traffic
 from dispatcher.core.workload import CheckState, HubWorkload, OwnerMeta, PodSet
@@ -249,6 +249,8 @@ class Hold:
     """A promise of capacity that others still use gives way to every priority above this one. None: it does not."""
     former_copy: str | None = None
     """The uid of the copy that an earlier nomination had left on the cluster when this one was decided."""
+    incoming: tuple[tuple[DataSetName, datetime], ...] = ()
+    """Data sets that the workload brings into the cluster's cache, and when they are likely to be there."""
 
     def stands_before(self, uid: WorkloadUid, priority: int) -> bool:
         """Whether the promise counts against a request: it is another's, and does not give way to it."""

@@ -161,6 +161,8 @@ class Declaration:
     group: str | None = None
     group_size: int | None = None
     max_cost_usd_micro: int | None = None
+    outputs_bytes: int | None = None
+    checkpoint_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

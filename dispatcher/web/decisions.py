@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dispatcher.core import explain
 from dispatcher.core.counterfactual import Counterfactual
-from dispatcher.core.decision import Candidate, Decision, Line, Rejection, Term
+from dispatcher.core.decision import Candidate, CheckpointAdvice, Decision, Line, Rejection, Term
 from dispatcher.core.ids import ClusterName
 from dispatcher.web.models import (
     BillLine,
     CandidateView,
+    CheckpointAdviceView,
     CounterfactualView,
     DecisionSummary,
     DecisionView,
@@ -116,6 +117,17 @@ def _term(term: Term, cluster: ClusterName) -> TermView:
         text=explain.term_text(term),
         bill=tuple(_bill_line(*pair) for pair in zip(term.bill, explain.bill_text(term), strict=True)),
         unknown=_rejection(term.unknown, cluster) if term.unknown is not None else None,
+        advice=_advice(term.advice) if term.advice is not None else None,
+    )
+
+
+def _advice(found: CheckpointAdvice) -> CheckpointAdviceView:
+    return CheckpointAdviceView(
+        interval_s=found.interval_s,
+        write_s=found.write_s,
+        mean_time_s=found.mean_time_s,
+        used_s=found.used_s,
+        text=explain.advice_text(found),
     )
 
 

@@ -12,14 +12,11 @@ from enum import StrEnum
 from dispatcher.core.counterfactual import Obstacle
 from dispatcher.core.decision import Basis, Detail, Fit, Outcome, Reason, Resolver, TermKind
 from dispatcher.core.snapshot import Link, StopPolicy
+from dispatcher.web.models_cost import BillLine as BillLine
+from dispatcher.web.models_cost import CheckpointAdviceView as CheckpointAdviceView
+from dispatcher.web.models_cost import Money as Money
 from dispatcher.web.models_law import FindingView, LawView
 from dispatcher.web.wire import Wire as Wire
-
-
-class Money(Wire):
-    usd_micro: int | None
-    """Micro-USD; null = unknown."""
-    text: str
 
 
 class Job(Wire):
@@ -30,16 +27,6 @@ class Job(Wire):
 # --- decisions ---------------------------------------------------------------------------------------------------
 
 
-class BillLine(Wire):
-    what: str
-    quantity: int
-    unit: str
-    unit_price: Money
-    amount: Money
-    source: str
-    text: str
-
-
 class TermView(Wire):
     kind: TermKind
     amount: Money
@@ -47,6 +34,8 @@ class TermView(Wire):
     bill: tuple[BillLine, ...]
     unknown: RejectionView | None
     """Why the amount is not known, when it is not."""
+    advice: CheckpointAdviceView | None
+    """What would make it less."""
 
 
 class RejectionView(Wire):

@@ -30,6 +30,7 @@ from tests.core_builders import (
     copy,
     data,
     egress,
+    flavor_policy,
     hold,
     node,
     pods,
@@ -39,6 +40,7 @@ from tests.core_builders import (
     request,
     rule,
     site,
+    store,
     worker,
 )
 
@@ -81,16 +83,23 @@ def clusters(draw: st.DrawFn, name: str) -> ClusterSnapshot:
 
 @st.composite
 def policies(draw: st.DrawFn) -> Policy:
-    sites = [site(name, some(draw, "DE", "US")) for name in NAMES[: draw(st.integers(2, 3))]]
+    flavors = [replace(flavor_policy(), failure_s=some(draw, None, 86_400), watts=some(draw, None, 700))]
+    facts = {"cache_bytes": some(draw, 0, 200 * GB), "energy_permille": some(draw, None, 1200)}
+    sites = [replace(site(name, some(draw, "DE", "US"), flavors), **facts) for name in NAMES[: draw(st.integers(2, 3))]]
     prices = [compute(name, draw(st.integers(1, 3)) * USD) for name in NAMES]
     prices += [compute(name, USD // 100, "cpu", PriceUnit.VCPU_HOUR) for name in NAMES]
     book = policy(
         sites,
         prices,
-        [egress(f"r-{a}", f"r-{b}", draw(st.integers(0, 2))) for a in NAMES for b in NAMES if a != b],
+        [
+            *(egress(f"r-{a}", f"r-{b}", draw(st.integers(0, 2)), 1000) for a in NAMES for b in NAMES if a != b),
+            *(egress(f"r-{a}", "r-s", USD, some(draw, None, 1000)) for a in NAMES),
+            *(egress("r-s", f"r-{a}", USD, 1000) for a in NAMES),
+        ],
         [data("d", 100 * GB, some(draw, ("a",), ()), [some(draw, *NAMES)])],
         [_rule(draw)],
-        limits=Limits(stranded_permille=some(draw, 0, 100)),
+        stores=[store("s", region="r-s")],
+        limits=Limits(stranded_permille=some(draw, 0, 100), reclaim_s=some(draw, None, 3600)),
     )
     return replace(book, prices=replace(book.prices, max_age_days=some(draw, 30, 3650)), digest=some(draw, "p1", "p2"))
 
@@ -111,6 +120,10 @@ def requests(draw: st.DrawFn, book: Policy, now: datetime) -> Request:
         workload_class=some(draw, asked.declared.workload_class, *list(book.classes)[:1]),
         data=some(draw, (), (DataUse("d", 1),), (DataUse("d", 2),)),  # type: ignore[arg-type]
         outputs=some(draw, None, Destination("s", f"run-{number}")),  # type: ignore[arg-type]
+        outputs_bytes=some(draw, None, GB),
+        checkpoint=some(draw, None, Destination("s", f"saves-{number}")),  # type: ignore[arg-type]
+        checkpoint_bytes=some(draw, None, GB, 2 * GB),
+        checkpoint_interval_s=some(draw, None, 600),
         expected_duration_s=some(draw, None, 60, 7200),
         deadline=some(draw, None, NOW),
         clusters=some(draw, None, None, ("cloud",)),
@@ -144,6 +157,7 @@ def promises(draw: st.DrawFn, now: datetime) -> tuple[Hold, ...]:
             made_at=now - timedelta(seconds=draw(st.integers(0, 2))),
             workload_key=some(draw, f"team/h{at}", "team/g0"),
             former_copy=some(draw, None, None, copy("g0").uid),
+            incoming=some(draw, (), (("d", now + timedelta(seconds=60)),)),
         )
         for at in range(draw(st.integers(0, 3)))
     ]

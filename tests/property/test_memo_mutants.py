@@ -39,6 +39,7 @@ from tests.core_builders import (
     request,
     rule,
     site,
+    store,
     worker,
 )
 
@@ -51,6 +52,8 @@ class Case:
     snapshot: Snapshot
     policy: Any
     now: datetime
+    before: Case | None = None
+    """What was decided before it; None: BASE."""
 
 
 def _view(used: int = 0, **more: Any) -> Any:
@@ -66,9 +69,10 @@ def _policy(usd: int = 1, days: int = 3650) -> Any:
     book = policy(
         [site("onprem", "DE")],
         [compute("onprem", usd * USD), compute("onprem", USD // 100, "cpu", PriceUnit.VCPU_HOUR)],
-        [egress("r-onprem", "r-cloud", 1)],
+        [egress("r-onprem", "r-cloud", 1000), egress("r-cloud", "r-onprem", 1000)],
         [data("d", 100 * GB, ("a",), ["onprem"]), data("secret", 100 * GB, ("b",), ["onprem"])],
         [rule("a", "DE"), rule("b", "US")],
+        stores=[store("saves", region="r-cloud")],
     )
     brief = WorkloadClass.INTERACTIVE
     classes = {**book.classes, brief: replace(book.classes[brief], default_duration_s=60)}
@@ -108,6 +112,20 @@ def _asking(**changes: Any) -> Case:
 
 def _saying(**changes: Any) -> Case:
     return _asking(declared=replace(BASE.request.declared, **changes))
+
+
+SAVES = Destination("saves", "x")  # type: ignore[arg-type]
+
+
+def _from(before: Case, **said: Any) -> Case:
+    """What `before` asks, saying one thing more."""
+    one = before.request
+    more = replace(one, uid="uid-more", name="more", declared=replace(one.declared, **said))
+    return replace(before, request=more, before=before)  # type: ignore[arg-type]
+
+
+def _again(before: Case) -> Case:
+    return replace(before, request=replace(before.request, uid="uid-more", name="more", attempt=2), before=before)
 
 
 @dataclass(slots=True)
@@ -180,6 +198,22 @@ MUTANTS: dict[str, tuple[Callable[[], CandidateMemo], Case]] = {
     "the data": (lambda: mute(data=BASE.request.declared.data), _saying(data=(DataUse("secret", 1),))),
     "the outputs": (lambda: mute(outputs=None), _saying(outputs=Destination("nowhere", "x"))),
     "the checkpoint": (lambda: mute(checkpoint=None), _saying(checkpoint=Destination("nowhere", "x"))),
+    "the size of outputs": (
+        lambda: mute(outputs_bytes=None),
+        _from(_saying(outputs=SAVES), outputs_bytes=500 * GB),
+    ),
+    "the size of checkpoints": (
+        lambda: mute(checkpoint_bytes=None),
+        _from(_saying(checkpoint=SAVES, checkpoint_interval_s=60), checkpoint_bytes=500 * GB),
+    ),
+    "how often there is a checkpoint": (
+        lambda: mute(checkpoint_interval_s=None),
+        _from(_saying(checkpoint=SAVES, checkpoint_bytes=500 * GB), checkpoint_interval_s=60),
+    ),
+    "whether there may be a checkpoint": (
+        lambda: forgetting(attempt=0),
+        _again(_saying(checkpoint=SAVES, checkpoint_bytes=500 * GB, checkpoint_interval_s=60)),
+    ),
     "the duration": (lambda: mute(expected_duration_s=None), _saying(expected_duration_s=60)),
     "the clusters asked for": (lambda: mute(clusters=None), _saying(clusters=("cloud",))),
     "the highest cost": (lambda: mute(max_cost_usd_micro=None), _saying(max_cost_usd_micro=1)),
@@ -187,7 +221,7 @@ MUTANTS: dict[str, tuple[Callable[[], CandidateMemo], Case]] = {
 
 
 def _differs(memo: CandidateMemo, case: Case) -> bool:
-    for one in (BASE, case):
+    for one in (case.before or BASE, case):
         made = decide(one.request, one.snapshot, one.policy, one.now, memo)
         if repr(made.candidates) != repr(decide(one.request, one.snapshot, one.policy, one.now).candidates):
             return True

@@ -14,16 +14,15 @@ from dispatcher.core import decide as deciding
 from dispatcher.core import decision as records
 from dispatcher.core import filters, terms
 from dispatcher.core.decision import Decision, Outcome, Reason, TermKind
-from dispatcher.core.ids import StoreName
-from dispatcher.core.workload import Destination, WorkloadClass
-from tests.core_builders import decided, egress, on, policy, request, site, store, worker
+from dispatcher.core.workload import WorkloadClass
+from tests.core_builders import decided, on, policy, request, site, worker
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "add-a-term.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", DOC, re.DOTALL)
 CORE = "\n".join(
     (ROOT / "dispatcher" / "core" / name).read_text(encoding="utf-8")
-    for name in ("decision.py", "terms.py", "filters.py", "explain.py")
+    for name in ("decision.py", "terms/__init__.py", "filters.py", "explain.py")
 )
 
 
@@ -34,37 +33,33 @@ def widened(enum: type[StrEnum], name: str, value: str) -> Any:
 
 def example(marker: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     (code,) = [body for kind, body in BLOCKS if kind == "python" and body.startswith(f"# {marker}\n")]
-    monkeypatch.setattr(records, "TermKind", widened(TermKind, "HOME", "home"))
+    monkeypatch.setattr(records, "TermKind", widened(TermKind, "LICENCE", "licence"))
     monkeypatch.setattr(records, "Reason", widened(Reason, "FAR_FROM_USERS", "far-from-users"))
     space: dict[str, Any] = {}
     exec(compile(code, "docs/add-a-term.md", "exec"), space)
     return space
 
 
-STORES = [store("lake", "DE", region="r-lake")]
-
-
-def sent_home(*routes: Any) -> Decision:
-    wanted = request(outputs=Destination(StoreName("lake"), "runs"))
-    return decided(wanted, worker(), worker("cloud"), rules=policy(stores=STORES, egress_prices=routes))
+def simulated(*countries: str | None, workload_class: WorkloadClass = WorkloadClass.SIMULATION) -> Decision:
+    sites = [site(name, country) for name, country in zip(("onprem", "cloud"), countries, strict=True)]
+    return decided(request(workload_class=workload_class), worker(), worker("cloud"), rules=policy(sites))
 
 
 def test_the_term_of_the_document_is_summed_and_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    routes = egress("r-onprem", "r-lake", 10_000), egress("r-cloud", "r-lake", 90_000)
-    before = on(sent_home(*routes), "cloud").total_usd_micro or 0
-    home = example("term", monkeypatch)["home"]
-    monkeypatch.setattr(terms, "TERMS", (*terms.TERMS, home))
-    after = sent_home(*routes)
+    before = on(simulated("DE", "FI"), "cloud").total_usd_micro or 0
+    monkeypatch.setattr(terms, "TERMS", (*terms.TERMS, example("term", monkeypatch)["licence"]))
+    after = simulated("DE", "FI")
     assert after.chosen == "onprem"
-    assert on(after, "cloud").total_usd_micro == before + 50 * 90_000
+    assert on(after, "cloud").total_usd_micro == before + 8 * 650_000
+    trained = simulated("DE", "FI", workload_class=WorkloadClass.TRAINING)
+    assert on(trained, "cloud").total_usd_micro == before, "another class takes no seat"
 
 
 def test_the_term_of_the_document_rejects_what_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    home = example("term", monkeypatch)["home"]
-    monkeypatch.setattr(terms, "TERMS", (*terms.TERMS, home))
-    decision = sent_home(egress("r-onprem", "r-lake", 10_000))
+    monkeypatch.setattr(terms, "TERMS", (*terms.TERMS, example("term", monkeypatch)["licence"]))
+    decision = simulated("DE", "FR")
     assert decision.chosen == "onprem"
-    assert [r.reason for r in on(decision, "cloud").rejections] == [Reason.EGRESS_UNKNOWN]
+    assert [r.reason for r in on(decision, "cloud").rejections] == [Reason.PRICE_UNKNOWN]
 
 
 @pytest.mark.parametrize(

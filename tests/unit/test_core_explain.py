@@ -175,7 +175,8 @@ def test_every_reason_has_words() -> None:
 
 
 def test_bills_name_amount_price_and_source() -> None:
-    run, data_in, waiting, _ = on(decided(request(data=uses("radar")), worker("cloud"), rules=PRICED), "cloud").terms
+    terms = on(decided(request(data=uses("radar")), worker("cloud"), rules=PRICED), "cloud").terms
+    run, data_in, waiting = (next(t for t in terms if t.kind == kind) for kind in ("run", "data-in", "waiting"))
     assert [term_text(t) for t in (run, data_in)] == ["run $16.00", "data $18.00"]
     assert bill_text(run) == ("main on h100: 8 gpu-hours x $2.00/h = $16.00 [list]",)
     assert bill_text(data_in) == ("radar from onprem (r-onprem) x 1: 900 GB x $0.02/GB = $18.00 [list]",)

@@ -223,8 +223,8 @@ def test_a_known_route_stands_beside_an_unknown_one() -> None:
     assert (found.amount_usd_micro, rejected) == (500 * 50_000, [])
 
 
-def test_data_without_any_replica_is_unknown() -> None:
-    assert routed(FAR)[1] == [Reason.EGRESS_UNKNOWN]
+def test_data_without_any_replica_cannot_be_read() -> None:
+    assert routed(FAR)[1] == [Reason.DATA_MISSING]
 
 
 # --- waiting -----------------------------------------------------------------------------------------------------
