@@ -90,7 +90,7 @@ def _steps(found: list[int], jobs: int, longest: int) -> list[tuple[int, int]]:
     points: list[tuple[int, int]] = []
     for step in range(_STEPS + 1):
         x = _PLOT * step // _STEPS
-        started = bisect_right(found, _within(x, longest))
+        started = bisect_right(found, longest if step == _STEPS else _within(x, longest))
         points.append((_LEFT + x, _TOP + _PANEL_HEIGHT - _PANEL_HEIGHT * started // jobs))
     return points
 

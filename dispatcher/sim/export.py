@@ -18,8 +18,8 @@ Cell = str | int | None
 
 JOB_COLUMNS: tuple[str, ...] = (
     "scenario", "contender", "bound", "seed", "job", "class", "queue", "team", "gpus", "submit_s", "start_s",
-    "finish_s", "wait_s", "completion_s", "runs", "cluster", "flavor", "gpu_seconds", "cost_usd_micro", "egress_usd_micro",
-    "egress_bytes", "copies", "preemptions", "needless_preemptions",
+    "finish_s", "wait_s", "completion_s", "runs", "cluster", "flavor", "gpu_seconds", "cost_usd_micro",
+    "egress_usd_micro", "egress_bytes", "copies", "preemptions", "needless_preemptions",
 )  # fmt: skip
 """Then `cost_TERM_usd_micro` for each term that occurs, by name. Cluster and flavor are those of the last run."""
 

@@ -131,7 +131,7 @@ def _gavel_job(rows: Rows, measured: Throughputs, tally: Tally) -> TraceJob | No
 
 
 def _measured(of: Mapping[tuple[str, int], float], model: str, gpus: int) -> int:
-    """The GPU count whose figure stands for a job: its own, else the largest of all where it has more; 0 where there is none."""
+    """The GPU count whose figure stands for a job: its own, or the largest where it has more; 0: there is none."""
     if (model, gpus) in of:
         return gpus
     largest = max((count for name, count in of if name == model), default=0)
