@@ -209,3 +209,16 @@ def test_work_of_others_under_the_same_name_is_no_former_copy() -> None:
 def test_a_newer_promise_of_the_same_workload_replaces_the_older() -> None:
     older, newer = hold("g"), hold("g", decision="d-2", made_at=NOW)
     assert live_holds([newer, older], {}, NOW) == (newer,)
+
+
+def test_fr_scl_01_of_fifty_clusters_one_is_nominated_and_the_list_grows_one_at_a_time() -> None:
+    names = [f"c{at:02d}" for at in range(50)]
+    sites = [site(name) for name in names]
+    rules = policy(sites, [compute(name, (at + 1) * USD) for at, name in enumerate(names)])
+    listed = tuple(ClusterName(name) for name in names)
+    nominated: tuple[ClusterName, ...] = ()
+    for turn in range(5):
+        asked = request(listed_clusters=listed, already_nominated=nominated)
+        decision = decided(asked, *(worker(name) for name in names), rules=rules)
+        assert decision.chosen == names[turn], "the best of those that are left"
+        nominated = (*nominated, decision.chosen)
