@@ -59,6 +59,8 @@ class Surroundings:
     metrics: Metrics = field(default_factory=Metrics)
     shadow: PolicySource | None = None
     """Where a candidate comes from that is evaluated beside the policy, and never rules."""
+    files_of: Callable[[str], bytes | None] = lambda tree: None
+    """The files of the policy in force, for the store to keep."""
 
 
 @dataclass(slots=True)
@@ -145,6 +147,7 @@ class Daemon:
             self.law_waker,
             self.waker.wake,
             leadership=self.leadership,
+            files_of=around.files_of,
         )
         self.dispatch = DispatchLoop(
             self.state,

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dispatcher.config import BlueprintWatcher, LoadResult
+from dispatcher.config.residency.kept import last_good, packed
 from dispatcher.config.residency.trust import Known, TrustGate, TrustSettings
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Clock
 from dispatcher.core.seal import PUBLIC, Seal
+from dispatcher.logs import get_logger
 from dispatcher.store.audit import BundleRecord
 from residency.bundle import NO_LAW, Bundle, bundle_of
 from residency.rules import Rule
@@ -54,18 +56,31 @@ class WatchedFolder:
     _watcher: BlueprintWatcher = field(init=False)
     _refused: tuple[LoadResult, Texts] | None = None
     _untold: bool = False
+    _ruling: LoadResult | None = None
 
     def __post_init__(self) -> None:
         self._watcher = BlueprintWatcher(self.folder, self.first)
 
-    def begin(self, policy: Policy, known: Known) -> Policy:
-        """The policy to start with: that of `first` if it may rule, else one without rules."""
+    def begin(self, policy: Policy, known: Known, kept: bytes | None = None) -> Policy:
+        """The policy to start with: that of `first` if it may rule, else the last that ruled, which the store has
+        `kept`, if that may still; else one without rules."""
         self.gate.known = known
         found = self._judged(self.first, policy)
         if isinstance(found, Policy):
             return found
         self._refused, self._untold = (self.first, found), True
+        before = last_good(kept, self.folder, self.clock.now()) if kept is not None else None
+        if before is not None and before.policy is not None:
+            again = self._judged(before, before.policy)
+            if isinstance(again, Policy):
+                get_logger().error("last_good_rules", digest=again.digest, errors=list(found))
+                return again
         return without_rules(policy, self.gate.missing())
+
+    def files_of(self, tree: str) -> bytes | None:
+        """The files of the bundle in force, packed for the store; None for any other."""
+        ruling = self._ruling
+        return packed(ruling.source) if ruling is not None and ruling.sealed.tree == tree else None
 
     async def poll(self) -> Policy | Texts | None:
         found = await asyncio.to_thread(self._watcher.poll, self.clock.now())
@@ -90,6 +105,7 @@ class WatchedFolder:
     def _judged(self, found: LoadResult, policy: Policy) -> Policy | Texts:
         sealed = self.gate.let_in(found.sealed, self.clock.now(), self.clock.wall_ahead_s())
         if isinstance(sealed, Seal):
+            self._ruling = found
             return replace(policy, seal=sealed)
         return tuple(problem.text() for problem in sealed)
 

@@ -16,6 +16,7 @@ from dispatcher.app.rules import TrustSettings, WatchedFolder, known_of
 from dispatcher.app.shadow import ShadowFolder
 from dispatcher.config import LoadResult, load_blueprint
 from dispatcher.config.render import render
+from dispatcher.config.residency.kept import last_good
 from dispatcher.config.residency.trust import TrustGate
 from dispatcher.core.errors import EntrepotError, Fatal, Transient
 from dispatcher.core.lease import Always, LeaseTiming
@@ -88,11 +89,49 @@ class ServeOptions:
 def load_or_refuse(folder: Path, clock: Clock) -> tuple[Policy, LoadResult]:
     """Compile the blueprint. Raises BlueprintInvalid with every error in it."""
     result = load_blueprint(folder, clock.now())
-    if result.policy is None:
-        raise BlueprintInvalid(tuple(p.text() for p in result.errors))
+    policy = policy_of(result)
     for warning in result.warnings:
         get_logger().warning("blueprint_warning", text=warning.text())
-    return result.policy, result
+    return policy, result
+
+
+def policy_of(result: LoadResult) -> Policy:
+    """Raises BlueprintInvalid: it has none."""
+    if result.policy is None:
+        raise BlueprintInvalid(tuple(p.text() for p in result.errors))
+    return result.policy
+
+
+async def load_or_fall_back(options: ServeOptions, clock: Clock) -> LoadResult:
+    """The blueprint of the folder; where that is broken, the one that ruled last, which the store has kept.
+
+    An edit that a running daemon refuses must not stop everything when its pod moves. What is wrong is told at the
+    first look at the folder, as of any edit.
+
+    Raises:
+        BlueprintInvalid: it is broken, and none is kept that this version can use.
+    """
+    try:
+        _, found = load_or_refuse(options.blueprint, clock)
+    except BlueprintInvalid as broken:
+        kept = await _kept(options, clock)
+        before = last_good(kept, options.blueprint, clock.now()) if kept is not None else None
+        if before is None:
+            raise
+        get_logger().error("last_good_rules", digest=policy_of(before).digest, errors=list(broken.errors))
+        return before
+    return found
+
+
+async def _kept(options: ServeOptions, clock: Clock) -> bytes | None:
+    """The files of the bundle that ruled last; a store that is not there yet is not made for the question."""
+    if not is_postgres(options.store) and not await asyncio.to_thread(Path(options.store).exists):
+        return None
+    store = await open_when_reachable(options.store, clock)
+    try:
+        return (await store.audit_log.bundle_record()).kept
+    finally:
+        await store.close()
 
 
 def embedded_fleet(result: LoadResult, clock: FastClock) -> EmbeddedFleet:
@@ -116,7 +155,7 @@ async def serve(options: ServeOptions, system: SystemClock | None = None) -> Non
         BlueprintInvalid: the blueprint cannot be compiled.
     """
     system = system or SystemClock()
-    policy, first = load_or_refuse(options.blueprint, system)
+    first = await load_or_fall_back(options, system)
     async with contextlib.AsyncExitStack() as stack:
         if options.embedded:
             clock = FastClock(options.speed, system.now())
@@ -129,9 +168,9 @@ async def serve(options: ServeOptions, system: SystemClock | None = None) -> Non
         if around.candidacy is None:
             around = replace(around, alone=await lead_alone(store, around.clock))
         source = WatchedFolder(options.blueprint, around.clock, first, TrustGate(options.trust))
-        around = replace(around, source=source)
+        around = replace(around, source=source, files_of=source.files_of)
         record = await store.audit_log.bundle_record()
-        policy = source.begin(policy, known_of(record, trust_clock=options.trust_clock))
+        policy = source.begin(policy_of(first), known_of(record, trust_clock=options.trust_clock), record.kept)
         if options.shadow is not None:
             around = replace(around, shadow=ShadowFolder(options.shadow, around.clock))
         daemon = Daemon(around, policy, store, options.listen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -28,6 +28,8 @@ from dispatcher.core.policy import Policy
 from dispatcher.core.products import product_of
 from residency.bundle import Bundle
 
+NOTHING_READ = Content((), (), ())
+
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
@@ -44,6 +46,8 @@ class LoadResult:
     content: str
     sealed: Sealed = UNSEALED
     """What vouches for these files; whether it is good, `residency/trust.py` says."""
+    source: Content = field(default=NOTHING_READ, repr=False)
+    """The very bytes."""
 
     @property
     def ok(self) -> bool:
@@ -104,6 +108,7 @@ def load_content(content: Content, folder: Path, now: datetime) -> LoadResult:
         warnings=_of(draft.problems, Severity.WARNING),
         content=content.digest(),
         sealed=sealed(content.files, content.seal),
+        source=content,
     )
 
 

@@ -53,7 +53,7 @@ class AuditPort(Protocol):
 
     async def add(self, entries: list[Entry]) -> int: ...
 
-    async def ruled(self, entry: Entry, tree: str, now: datetime) -> None: ...
+    async def ruled(self, entry: Entry, tree: str, now: datetime, files: bytes | None = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ class LegalityLoop:
     learned: Callable[[], None] = lambda: None
     """Called when dispatch should decide anew."""
     leadership: Leadership = field(default_factory=Always)
+    files_of: Callable[[str], bytes | None] = lambda tree: None
+    """The files of a bundle by its tree, to be kept for a later start; None: they are not at hand any more."""
     _judged: dict[WorkloadUid, _Judged] = field(default_factory=dict)
     _since: dict[Stand, datetime] = field(default_factory=dict)
     _told: set[tuple[str, str, str, str]] = field(default_factory=set)
@@ -162,7 +164,9 @@ class LegalityLoop:
                     if event.refused:
                         await self.audit.add([refusal_entry(event.refused, policy, event.at)])
                     else:
-                        await self.audit.ruled(bundle_entry(policy, event.at), policy.seal.tree, event.at)
+                        tree = policy.seal.tree
+                        files = await asyncio.to_thread(self.files_of, tree)
+                        await self.audit.ruled(bundle_entry(policy, event.at), tree, event.at, files)
                 except (Transient, Refused) as error:
                     get_logger().error("audit_not_written", error=str(error))
                     return

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from dispatcher.core.audit import AuditKind, Entry, Head, Row, checkpoint, link
 from dispatcher.store.database import Database, rows_of
-from dispatcher.store.tables import audit, audit_head, bundles, from_micros, to_micros
+from dispatcher.store.tables import audit, audit_head, bundles, from_micros, last_good, to_micros
 
 _BATCH = 500
 MOST_ROWS = 500_000
@@ -32,6 +32,8 @@ class BundleRecord:
     unsigned: tuple[str, datetime] | None = None
     newest_at: datetime | None = None
     """The newest instant in the audit log: a clock that shows less has gone back."""
+    kept: bytes | None = None
+    """The files of the bundle that ruled last (config/residency/kept.py)."""
 
 
 class AuditLog:
@@ -64,8 +66,11 @@ class AuditLog:
         """The same in a transaction of its own; what is there already is not written again. Raises Transient."""
         return await self._database.write("writing the audit log", lambda found: self.append(found, entries))
 
-    async def ruled(self, entry: Entry, tree: str, now: datetime) -> None:
-        """Record that a bundle rules, beside its row in the log. A start under the same bundle is no news."""
+    async def ruled(self, entry: Entry, tree: str, now: datetime, files: bytes | None = None) -> None:
+        """Record that a bundle rules, beside its row in the log. A start under the same bundle is no news.
+
+        `files` is what a later start may fall back to; without them it is what it was.
+        """
 
         def record(connection: Connection) -> None:
             of_bundles = select(audit.c.event).where(audit.c.kind == AuditKind.BUNDLE.value)
@@ -79,6 +84,9 @@ class AuditLog:
             else:
                 mine = update(bundles).where(bundles.c.tree == tree)
                 connection.execute(mine.values(serial=entry.serial, last_at=to_micros(now)))
+            if files is not None and connection.scalar(select(last_good.c.files)) != files:  # or only signed anew
+                connection.execute(delete(last_good))
+                connection.execute(insert(last_good).values(id=1, tree=tree, at=to_micros(now), files=files))
 
         await self._database.write("recording a bundle", record)
 
@@ -96,6 +104,7 @@ class AuditLog:
                 tree=top.tree if top is not None else "",
                 unsigned=(last.tree, from_micros(last.first_at)) if last is not None and last.serial is None else None,
                 newest_at=from_micros(at) if at else None,
+                kept=connection.scalar(select(last_good.c.files)),
             )
 
         return await self._database.read("reading bundles", read)

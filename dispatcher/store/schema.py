@@ -15,7 +15,7 @@ from dispatcher.core.errors import Fatal
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest revision in migrations/versions."""
 
 

@@ -1,6 +1,6 @@
 """What an edit of the rules does, seen beforehand through a daemon on real clusters: `policy diff --from-daemon`,
 `policy explain` and `policy shadow` say it of work that runs and waits; nothing happens meanwhile; and when the edit
-rules, it happens so."""
+rules, it happens so. A restart on an edit that is broken goes on with the last good rules."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +237,32 @@ def test_what_was_foretold_happens_when_the_edit_rules(
     assert decided(running, "autonomy", WAITS)["decision"]["chosen"] == "onprem-eu"
     assert json.loads(ask("diff", "in-force", str(edit.head), "--from-daemon", "-o", "json"))["same"] is True
     wait_for(lambda: not of_job(json.loads(ask("shadow", "-o", "json")), "items"), 30)
+
+
+def test_a_restart_on_broken_files_goes_on_with_the_last_good_rules_and_says_so(
+    edit: Edit, running: Running, hub: Hub
+) -> None:
+    ruled = running.get("/v1/blueprint")
+    Edit.write(edit.live, HEAD.replace("effect: forbid", "effect: frobid"))
+    wait_for(lambda: not running.get("/v1/blueprint")["ok"], 30)
+    assert running.stop() == 0
+    again = spawn(hub.fleet, running.folder, edit.live)
+    job = gang("pol-after", gpus=1, duration="2s", says={"datasets": "camera-eu"})
+    try:
+        wait_for(lambda: is_ready(again), PATIENCE_S, lambda: again.log()[-3000:])
+        wait_for(lambda: not again.get("/v1/blueprint")["ok"], 30)
+        shown = again.get("/v1/blueprint")
+        assert (shown["digest"], shown["law"]["digest"]) == (ruled["digest"], ruled["law"]["digest"])
+        vouched = [datetime.fromisoformat(seen["law"]["confirmed_at"]) for seen in (ruled, shown)]
+        assert abs(vouched[1] - vouched[0]) < timedelta(seconds=1), "a restart makes no rules younger"
+        assert "residency/for-now.yaml:5:" in shown["errors"][0]
+        assert metric(again, "entrepot_blueprint_refused") == 1
+        hub.create(job)
+        wait_for(lambda: hub.finished("autonomy", ["pol-after"]), PATIENCE_S, lambda: again.log()[-3000:])
+        assert decided(again, "autonomy", "pol-after")["decision"]["law_digest"] == ruled["law"]["digest"]
+        assert cluster_of(hub, RUNS) == "", "what was ended does not come back by a restart"
+        Edit.write(edit.live, HEAD)
+        wait_for(lambda: bool(again.get("/v1/blueprint")["ok"]), 30)
+    finally:
+        again.stop()
+    hub.delete(job)

@@ -33,9 +33,9 @@ class FusedAudit:
         self.fuse.after_step()
         return count
 
-    async def ruled(self, entry: Entry, tree: str, now: datetime) -> None:
+    async def ruled(self, entry: Entry, tree: str, now: datetime, files: bytes | None = None) -> None:
         self.fuse.before_step()
-        await self.log.ruled(entry, tree, now)
+        await self.log.ruled(entry, tree, now, files)
         self.fuse.after_step()
 
 
