@@ -36,7 +36,7 @@ test-long: $(READY) ## fifty kills, and five hundred jobs to their end, on the r
 	ENTREPOT_LONG=1 $(BIN)/python -m pytest tests/local/test_kills_for_real.py tests/local/test_crowd_for_real.py -s
 
 test-fast: $(READY) ## what a minute is enough for: no real fleet, no network
-	$(BIN)/python -m pytest -m 'not local and not slow' -n 2 --dist loadfile
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m 'not local and not slow' --hypothesis-profile=fast -n 2 --dist loadfile
 
 bench: $(READY)  ## figures beside their peers, into bench/results.json; ONLY=NAME for one (bench/README.md)
 	$(BIN)/python -m bench $(ONLY)

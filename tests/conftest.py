@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fleet import LocalFleet
-from tests.local.fleet_objects import example_fleet
-from tests.postgres import PostgresServer, postgres_server
+from tests.examples import register_profiles
+
+if TYPE_CHECKING:  # loaded by those who ask for one: every process of a run reads this file, and most need neither
+    from tests.fleet import LocalFleet
+    from tests.postgres import PostgresServer
+
+register_profiles()
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +24,9 @@ def local_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet
 
     Tests keep apart by namespace and queue, and put back what they change.
     """
+    from tests.fleet import LocalFleet
+    from tests.local.fleet_objects import example_fleet
+
     hub_objects, clusters = example_fleet()
     folder = tmp_path_factory.mktemp("fleet")
     with LocalFleet.start(folder, hub_objects, clusters, log=lambda line: print(line, file=sys.stderr)) as fleet:
@@ -28,14 +36,18 @@ def local_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A real PostgreSQL server on loopback; tests make databases of their own in it."""
+    from tests.postgres import postgres_server
+
     with postgres_server() as server:
         yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a store may be: every test that takes it holds on both databases."""
+    """Where a store is that nothing was written to: every test that takes it holds on both databases."""
     if request.param == "sqlite":
-        return str(tmp_path / "store.db")
+        from tests.stores import new_file
+
+        return str(new_file(tmp_path / "store.db"))
     server: PostgresServer = request.getfixturevalue("postgres")
-    return server.database()
+    return server.store()

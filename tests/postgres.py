@@ -20,6 +20,8 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
+from tests.stores import prepare
+
 OWNER, PASSWORD = "entrepot", "s3cret-of-the-test"
 START_S = 60.0
 UNPRIVILEGED = "nobody"
@@ -37,17 +39,30 @@ class PostgresServer:
     account: str | None
     process: subprocess.Popen[bytes] | None = None
     made: int = field(default=0)
+    template: str | None = None
+    """The database that new stores are copies of."""
 
     def url(self, database: str, password: str = PASSWORD) -> str:
         return f"postgresql://{OWNER}:{password}@127.0.0.1:{self.port}/{database}"
 
     def database(self) -> str:
         """A new empty database; returns its URL."""
+        return self.url(self._copy_of("template1"))
+
+    def store(self) -> str:
+        """A new store, ready to be opened; returns its URL."""
+        if self.template is None:
+            self.template = self._copy_of("template1")
+            prepare(self.url(self.template))
+        return self.url(self._copy_of(self.template))
+
+    def _copy_of(self, template: str) -> str:
         self.made += 1
         name = f"entrepot_{self.made}"
+        copying = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy")
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        return self.url(name)
+            connection.execute(copying.format(sql.Identifier(name), sql.Identifier(template)))
+        return name
 
     def start(self) -> None:
         command = [str(self.bin / "postgres"), "-D", str(self.folder / "data"), "-p", str(self.port)]

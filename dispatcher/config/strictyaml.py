@@ -9,6 +9,7 @@ are bounded, so no file can exhaust the daemon.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 import yaml
@@ -22,6 +23,8 @@ MAX_NODES = 50_000
 """Nodes of one file after aliases are expanded: "billion laughs" ends here, not in memory."""
 MAX_PROBLEMS = 100
 """Beyond that a file is no blueprint, and a longer list helps nobody."""
+REMEMBERED = 64
+"""Files whose trees are kept: an edit changes one file of a blueprint, and all of them are read again."""
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _BYTE_ORDER_MARK = "\ufeff"
@@ -65,8 +68,14 @@ def parse(file: str, data: bytes) -> tuple[Node | None, list[Problem]]:
     """Read one file; never raises on any input.
 
     Returns the tree as far as it can be read past duplicate keys, tags and the like (all of them in the problems), or
-    None with at least one problem.
+    None with at least one problem. Trees are shared by all who read the same bytes, and nobody changes them.
     """
+    root, problems = _parsed(file, data)
+    return root, list(problems)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _parsed(file: str, data: bytes) -> tuple[Node | None, list[Problem]]:
     text, refused = _decode(file, data)
     if refused is not None:
         return None, [refused]

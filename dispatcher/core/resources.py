@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -75,8 +76,11 @@ def _split(raw: str) -> tuple[str, str]:
     return raw[:end], raw[end:]
 
 
+@lru_cache(maxsize=4096)
 def amount(resource: str, text: str) -> int:
     """The amount of one resource in its integer unit; a request is rounded up, as the scheduler does.
+
+    Remembered, since the nodes of a fleet say the same few quantities thousands of times.
 
     Raises:
         QuantityError: see parse_quantity.

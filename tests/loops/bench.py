@@ -23,6 +23,7 @@ from dispatcher.runtime import Health, Waker
 from dispatcher.state import BlueprintStatus, FleetState
 from dispatcher.store import SqlStore, open_store
 from tests.builders import START
+from tests.stores import new_store
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 STEP_S = 1.0
@@ -132,7 +133,7 @@ async def start(path: Path, **replacing: Any) -> Bench:
     fleet = replacing.get("fleet") or embedded_fleet(loaded, clock)
     clock = fleet.clock
     fleet.connect()
-    store = await open_store(path / "entrepot.sqlite")
+    store = await new_store(path / "entrepot.sqlite")
     bench = Bench.__new__(Bench)
     bench.clock, bench.fleet, bench.path, bench.store = clock, fleet, path / "entrepot.sqlite", store
     bench.seen_copies = {}

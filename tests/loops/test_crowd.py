@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.ports import IntentState
+from tests.examples import examples
 from tests.local import laws
 from tests.loops.bench import CONFIG, Bench, start
 from tests.loops.history import History, example_room
@@ -64,7 +65,7 @@ kills = st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.integers(0, 3))
 """Each life of the daemon: after how many durable steps it dies, whether that step took effect, jobs that arrive."""
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(kills)
 def test_kills_at_drawn_moments_with_jobs_arriving_lose_and_double_nothing(lives: list[tuple[int, bool, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

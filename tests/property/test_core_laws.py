@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dispatcher.core.decide import decide, hold_of
@@ -40,10 +40,11 @@ from tests.core_builders import (
     uses,
     worker,
 )
+from tests.examples import examples
 
 NAMES = ("cloud", "onprem", "x", "y")
 COUNTRIES = ("DE", "FI", "US")
-few = settings(max_examples=60, deadline=None)
+few = examples(60)
 prices = st.integers(1, 9)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.embedded.clock import ManualClock
@@ -24,6 +24,7 @@ from dispatcher.leader import LOOP, Candidacy, Elector
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health
 from tests.builders import START
+from tests.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -148,7 +149,7 @@ async def most_leaders(seed: int, timing: LeaseTiming) -> tuple[int, int]:
     return most, calm
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 2**32))
 def test_no_two_lead_at_one_instant_and_one_leads_when_it_is_calm(seed: int) -> None:
     most, calm = asyncio.run(most_leaders(seed, LeaseTiming()))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core import memo as memo_module
@@ -43,9 +43,10 @@ from tests.core_builders import (
     store,
     worker,
 )
+from tests.examples import examples
 
 NAMES = ("cloud", "onprem", "x")
-runs = settings(max_examples=120, deadline=None)
+runs = examples(120)
 
 
 def some(draw: st.DrawFn, *values: Any) -> Any:

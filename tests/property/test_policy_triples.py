@@ -27,8 +27,9 @@ from residency.bundle import bundle_of
 from residency.rules import Rule
 from residency.vocabulary import Effect, Mode
 from tests.core_builders import FLAVOR, NOW
+from tests.examples import share
 
-DRAWS = 60
+DRAWS = share(60)
 
 
 def test_no_triple_ends_in_a_forbidden_flow_on_any_path() -> None:

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from residency.bundle import Bundle, Settings, bundle_of
@@ -22,13 +22,14 @@ from residency.plans import Cargo, Hop, Plan, Ruling, judge_plan
 from residency.rules import Exceptable, Rule
 from residency.sets import Member, Of, Set
 from residency.vocabulary import EVERY_LABEL, Answer, Effect, Flow, Mode
+from tests.examples import examples
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 INSTANTS = tuple(NOW + timedelta(days=days) for days in (-40, -1, 0, 1, 40))
 COUNTRIES, LABELS = ("DE", "US", "CN"), ("a", "b", "unlabelled")
 FLOWS = (Flow.PROCESS, Flow.CHECKPOINT, Flow.LOGS, Flow.REPLICATE)
 DUTIES = (Duty.CACHE_TTL, Duty.RETAIN, Duty.ENCRYPT_AT_REST, Duty.LOG_SCRUB, Duty.NO_CHECKPOINT_EGRESS, Duty.LOCAL_LOGS)
-few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = examples(40, suppress_health_check=[HealthCheck.too_slow])
 instants = st.none() | st.sampled_from(INSTANTS)
 some_countries = st.lists(st.sampled_from(COUNTRIES), max_size=2, unique=True).map(lambda c: tuple(sorted(c)))
 known_countries = st.none() | some_countries

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.decision import Decision
@@ -18,6 +18,7 @@ from dispatcher.core.resources import Resources
 from dispatcher.core.snapshot import Hold
 from dispatcher.store.codec import decode_decision, decode_hold, encode_decision, encode_hold, wait_fingerprint
 from dispatcher.store.tables import from_micros, to_micros
+from tests.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +60,7 @@ DECISIONS = values_of(Decision)
 HOLDS = values_of(Hold)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(DECISIONS)
 def test_a_decision_comes_back_as_it_was(decision: Decision) -> None:
     document = encode_decision(decision)
@@ -70,7 +71,7 @@ def test_a_decision_comes_back_as_it_was(decision: Decision) -> None:
     assert wait_fingerprint(read) == wait_fingerprint(decision)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(HOLDS)
 def test_a_hold_comes_back_as_it_was(hold: Hold) -> None:
     document = encode_hold(hold)
@@ -79,7 +80,7 @@ def test_a_hold_comes_back_as_it_was(hold: Hold) -> None:
 
 
 @given(DECISIONS, st.integers(-14, 14))
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_the_same_instant_in_another_zone_gives_the_same_bytes(decision: Decision, hours: int) -> None:
     zone = timezone(timedelta(hours=hours))
     moved = Decision(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.decide import decide, hold_of
@@ -32,12 +32,13 @@ from dispatcher.store.documents import (
 )
 from dispatcher.store.inputs import Packer, unpacked
 from tests.core_builders import NOW
+from tests.examples import examples
 from tests.property.test_core_laws import World, gangs, worlds
 from tests.replay.values import INSTANTS, TEXTS, values_of
 
 pytestmark = pytest.mark.slow
 
-few = settings(max_examples=25, deadline=None)
+few = examples(25)
 ANY_INPUTS = st.builds(
     Inputs,
     values_of(Request),
@@ -96,7 +97,7 @@ async def _in_a_store(act: Callable[[SqlStore], Awaitable[None]]) -> None:
             await store.close()
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(worlds(), st.lists(gangs(), min_size=1, max_size=5))
 def test_what_is_stored_of_a_decision_decides_to_the_same_bytes(world: World, wanted: list[Request]) -> None:
     """A row of decisions in one second, each with the promises of those before it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,7 @@ TESTS = Path(__file__).resolve().parents[1]
 GROUPS = {"nom": 11, "rac": 12, "wat": 7, "aut": 3, "cfg": 6, "cli": 5}
 """How many reports a group has; they are numbered from 1."""
 IDS = [f"{group}_{number:02d}" for group, most in GROUPS.items() for number in range(1, most + 1)]
-NAME = re.compile(r"test_fr_([a-z]{3}_\d\d)_\w+")
+NAME = re.compile(r"^ *(?:async )?def (test_fr_([a-z]{3}_\d\d)_\w+)", re.MULTILINE)
 
 
 @cache
@@ -21,10 +20,8 @@ def named() -> dict[str, list[str]]:
     """Report ids with the tests that carry them, read from the names of test functions."""
     found: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            match = NAME.fullmatch(node.name) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
-            if match is not None:
-                found.setdefault(match.group(1), []).append(f"{path.name}: {match.group()}")
+        for name, report in NAME.findall(path.read_text()):
+            found.setdefault(report, []).append(f"{path.name}: {name}")
     return found
 
 

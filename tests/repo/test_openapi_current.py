@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from pathlib import Path
 
 from dispatcher.store import SqlStore
@@ -19,6 +20,7 @@ class _NoStore(SqlStore):
     def __init__(self) -> None: ...
 
 
+@cache
 def current() -> str:
     world = World()
     return json.dumps(build_api(world.state, _NoStore(), world.vitals).openapi(), indent=1, ensure_ascii=False) + "\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from dispatcher.logs import PROBLEMS
@@ -14,29 +15,38 @@ SOURCES = [path for top in ("dispatcher", "connectors", "residency") for path in
 LOUD = {"warning", "error", "exception", "critical"}
 
 
-def loud_events() -> Iterator[tuple[str, ast.expr]]:
+@cache
+def loud_events() -> tuple[tuple[str, ast.expr], ...]:
     """(place, first argument) of every call of a logger that is, or may be, louder than info.
 
     `log = get_logger().info if ... else get_logger().warning` and then `log(...)` counts as well.
     """
-    for path in SOURCES:
-        tree = ast.parse(path.read_text())
-        for function in ast.walk(tree):
-            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            names = {
-                target.id
-                for node in ast.walk(function)
-                if isinstance(node, ast.Assign) and any(_loud(part) for part in ast.walk(node.value))
-                for target in node.targets
-                if isinstance(target, ast.Name)
-            }
-            for node in ast.walk(function):
-                if not isinstance(node, ast.Call) or not node.args:
-                    continue
-                called = node.func
-                if _loud(called) or (isinstance(called, ast.Name) and called.id in names):
-                    yield f"{path.relative_to(ROOT)}:{node.lineno}", node.args[0]
+    texts = {path: path.read_text() for path in SOURCES}
+    return tuple(
+        (f"{path.relative_to(ROOT)}:{line}", event)
+        for path, text in texts.items()
+        if "get_logger()" in text
+        for function in ast.walk(ast.parse(text))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for line, event in _loud_in(function)
+    )
+
+
+def _loud_in(function: ast.AST) -> Iterator[tuple[int, ast.expr]]:
+    nodes = list(ast.walk(function))
+    names = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign) and any(_loud(part) for part in ast.walk(node.value))
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in nodes:
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        called = node.func
+        if _loud(called) or (isinstance(called, ast.Name) and called.id in names):
+            yield node.lineno, node.args[0]
 
 
 def _loud(node: ast.AST) -> bool:

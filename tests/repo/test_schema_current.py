@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,19 @@ def as_editors_read(node: Node) -> Any:
     return node.text
 
 
-def complaints(file: str, text: str) -> list[str]:
+@cache
+def validator_of(schema: str) -> jsonschema.Draft202012Validator:
+    """Of a file under `schema/`, made once: the models take a moment to say what they are."""
+    found = json.loads(schemas()[schema])
+    jsonschema.Draft202012Validator.check_schema(found)
+    return jsonschema.Draft202012Validator(found)
+
+
+def complaints(file: str, text: str, schema: str | None = None) -> list[str]:
+    """What an editor would underline in a file, by the schema of its name unless it names another."""
     root, problems = parse(file, text.encode())
     assert root is not None, problems
-    schema = json.loads(schemas()[schema_name(file)])
-    jsonschema.Draft202012Validator.check_schema(schema)
-    validator = jsonschema.Draft202012Validator(schema)
+    validator = validator_of(schema or schema_name(file))
     return [error.message for error in validator.iter_errors(as_editors_read(root))]
 
 

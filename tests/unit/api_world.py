@@ -256,6 +256,7 @@ def served(app: FastAPI) -> Iterator[str]:
     config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off")
     server = uvicorn.Server(config)
     listening = config.bind_socket()
+    listening.listen()  # whoever asks before the server's thread has come so far waits in line
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:

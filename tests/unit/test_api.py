@@ -17,9 +17,10 @@ from dispatcher.core.snapshot import StopPolicy
 from dispatcher.core.workload import CheckState, HubWorkload
 from dispatcher.runtime import LoopHealth
 from dispatcher.state import BlueprintStatus
-from dispatcher.store import SqlStore, open_store
+from dispatcher.store import SqlStore
 from dispatcher.web.api import build_api
 from tests.store_files import disconnect
+from tests.stores import new_store
 from tests.unit.api_world import World, admitted_on, copy_of, hub, worker, workload
 from tests.unit.records import NOW, USD, decision, hold_of, no_nodes, priced, rejected
 
@@ -33,7 +34,7 @@ def world() -> World:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    opened = await open_store(tmp_path / "store.db")
+    opened = await new_store(tmp_path / "store.db")
     yield opened
     await opened.close()
 

@@ -27,6 +27,7 @@ from dispatcher.core.audit import (
 from dispatcher.store import open_store
 from tests.builders import START
 from tests.loops.bench import example
+from tests.stores import new_store
 
 
 def entry(number: int, at_s: int = 0) -> Entry:
@@ -152,7 +153,7 @@ async def test_writers_side_by_side_make_one_chain(target: str) -> None:
 
 
 async def test_an_old_log_keeps_its_newest_row(tmp_path: Path) -> None:
-    store = await open_store(tmp_path / "entrepot.sqlite")
+    store = await new_store(tmp_path / "entrepot.sqlite")
     await store.audit_log.add([entry(1), entry(2)])
     await store.audit_log.trim(START + timedelta(days=999), START)
     rows = [row async for row in store.audit_log.rows()]
@@ -162,7 +163,7 @@ async def test_an_old_log_keeps_its_newest_row(tmp_path: Path) -> None:
 
 
 async def test_what_ruled_is_known_after_a_restart(tmp_path: Path) -> None:
-    store = await open_store(tmp_path / "entrepot.sqlite")
+    store = await new_store(tmp_path / "entrepot.sqlite")
     signed = replace(entry(1), event="bundle/b/signed/7/tree-7/K/t", kind=AuditKind.BUNDLE, serial=7)
     await store.audit_log.ruled(signed, "tree-7", START)
     old = replace(signed, event="bundle/b/signed/3/tree-3/K/t", serial=3)

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.config import BlueprintWatcher, load_blueprint
@@ -21,6 +21,7 @@ from dispatcher.core.legality import office_of
 from dispatcher.core.policy import ComputePrice, Policy, PriceUnit, Purchase
 from dispatcher.core.snapshot import Taint
 from dispatcher.core.workload import WorkloadClass
+from tests.examples import examples
 from tests.unit.blueprint_files import EXAMPLE, NOW, SMALL, R, edited, load, texts, write
 
 # --- the example -------------------------------------------------------------------------------------------------
@@ -223,7 +224,7 @@ def digest_of(files: dict[str, str]) -> str:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=12, deadline=None)
+@examples(12)
 def test_comments_blank_lines_and_the_order_of_keys_never_change_the_digest(seed: int) -> None:
     dice = random.Random(seed)
     assert digest_of({name: rewritten(text, dice) for name, text in SMALL.items()}) == digest_of(SMALL)

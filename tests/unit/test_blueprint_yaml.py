@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.config.files import Content
 from dispatcher.config.loader import load_content
 from dispatcher.config.strictyaml import MAX_BYTES, parse, plain
+from tests.examples import examples
 from tests.unit.blueprint_files import NOW, SMALL, R, edited, load, texts
 
 
@@ -168,7 +169,7 @@ def test_a_file_of_five_megabytes_is_refused_without_being_parsed(tmp_path: Path
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=150)
+@examples(150)
 def test_no_bytes_crash_the_reader(data: bytes) -> None:
     root, problems = parse("x.yaml", data)
     assert root is not None or problems
@@ -210,7 +211,7 @@ _PIECES = st.sampled_from(
 
 
 @given(st.lists(_PIECES, max_size=60).map("".join))
-@settings(max_examples=200)
+@examples(200)
 def test_no_arrangement_of_yaml_marks_crashes_the_reader(text: str) -> None:
     root, problems = parse("x.yaml", text.encode())
     assert root is not None or problems
@@ -218,7 +219,7 @@ def test_no_arrangement_of_yaml_marks_crashes_the_reader(text: str) -> None:
 
 
 @given(st.sampled_from(sorted(SMALL)), st.data())
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_no_damage_to_a_blueprint_crashes_the_loader(name: str, data: st.DataObject) -> None:
     text = SMALL[name]
     at = data.draw(st.integers(0, len(text)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from email.utils import format_datetime
 from typing import Any
@@ -28,6 +28,7 @@ WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SECRETS, PODS, JOBS = "/api/v1/secrets", "/api/v1/pods", "/apis/batch/v1/jobs"
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
 DEADLINE_S = 5.0
+"""Shorter than the deadline of a call; by the event loop's clock, which a test moves."""
 
 
 def basics(api: ApiServer) -> None:
@@ -81,6 +82,7 @@ class Bed:
     far: ApiServer
     clock: EagerClock
     deadline_s: float = 30.0
+    progress: Callable[[str], None] = lambda _: None
 
     async def survey(
         self, credentials: dict[str, Credentials] | None = None
@@ -95,7 +97,7 @@ class Bed:
 
         plan = SurveyPlan(credentials or {}, cluster_deadline_s=self.deadline_s)
         try:
-            hub, workers = await survey(client, source_of, plan, self.clock, lambda _: None)
+            hub, workers = await survey(client, source_of, plan, self.clock, self.progress)
         finally:
             await client.close()
         return hub, {worker.cluster.name: worker for worker in workers}
@@ -142,13 +144,20 @@ async def test_the_survey_changes_nothing(bed: Bed) -> None:
         assert {s.path for s in api.seen if s.method != "GET"} <= {REVIEWS, WHO}
 
 
-async def test_a_worker_that_hangs_becomes_a_fact_and_stops_nobody(bed: Bed) -> None:
+async def test_a_worker_that_hangs_becomes_a_fact_and_stops_nobody(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    passing = loop.time
+
+    def pass_the_deadline(told: str) -> None:
+        if told == "far: read":
+            monkeypatch.setattr(loop, "time", lambda: passing() + DEADLINE_S)
+
     async def hang(_: web.Request) -> web.StreamResponse | None:
         await asyncio.Event().wait()
         return None
 
     bed.near.faults["GET", "/version"] = hang
-    bed.deadline_s = DEADLINE_S
+    bed.deadline_s, bed.progress = DEADLINE_S, pass_the_deadline
     _, workers = await bed.survey()
     assert workers["near"].cluster.error == "it was not read within 5 s"
     assert workers["far"].cluster.error is None

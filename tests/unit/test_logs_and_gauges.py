@@ -16,7 +16,7 @@ from dispatcher.logs import OTHER, PROBLEMS, configure, count_problems, get_logg
 from dispatcher.loops.gauges import GaugeLoop
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health
-from dispatcher.store import open_store
+from tests.stores import new_store
 from tests.unit.api_world import World, worker
 from tests.unit.records import NOW
 
@@ -75,7 +75,7 @@ def test_what_was_never_seen_is_as_old_as_the_daemon() -> None:
 
 async def test_a_daemon_alone_leads_and_says_how_much_it_keeps_for_replay(tmp_path: Path) -> None:
     """Or the alert on the sum of leaders would speak of every single daemon."""
-    world, store = World(), await open_store(tmp_path / "store.db")
+    world, store = World(), await new_store(tmp_path / "store.db")
     around = Surroundings(world.hub, lambda cluster: world.workers[cluster.name], world.clock, source=None)  # type: ignore[arg-type]
     daemon = Daemon(around, world.state.policy, store, None)
     await daemon._measure()

@@ -30,6 +30,7 @@ from dispatcher.web.api import build_api
 from tests.core_builders import NOW, policy, request, snapshot, worker
 from tests.loops.bench import CONFIG, start
 from tests.loops.jobs import gang, rollouts_and_learner
+from tests.stores import new_store
 from tests.unit.api_world import World, served
 
 SEEN = Inputs(request("train"), snapshot(worker("cloud"), worker("onprem")), policy(), NOW)
@@ -68,7 +69,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("replay") / "store.db"
 
     async def write() -> None:
-        store = await open_store(file)
+        store = await new_store(file)
         await store.commit(DECIDED, None, None, SEEN)
         await store.commit(FORGOTTEN, None, None)
         await store.commit(CHANGED, None, None, replace(SEEN, request=replace(SEEN.request, attempt=3)))
