@@ -8,7 +8,7 @@ from pathlib import Path
 from dispatcher.config import load_blueprint
 from dispatcher.config.problems import did_you_mean
 from dispatcher.core.errors import Fatal
-from dispatcher.sim.generator import FleetShape, Overlay, Plan, TracePlan, fleet_shape, from_plan, from_trace
+from dispatcher.sim.generator import FleetShape, Overlay, Plan, Shape, TracePlan, fleet_shape, from_plan, from_trace
 from dispatcher.sim.generator.catalog import DataMix
 from dispatcher.sim.jobs import Scenario
 from dispatcher.sim.readers import TraceError, read_trace
@@ -17,7 +17,13 @@ BLUEPRINTS = Path(__file__).parent / "blueprints"
 """Fleets that come with the simulator, one folder each, in the form of every blueprint."""
 
 PLANS: tuple[Plan, ...] = (
-    Plan("small", "A few minutes of simulation: to try the command and for tests.", jobs=300, load_permille=1_200),
+    Plan(
+        "small",
+        "A few hundred jobs of at most an hour: to try the command and for tests.",
+        jobs=300,
+        load_permille=1_200,
+        shape=Shape(longest_s=3_600),
+    ),
     Plan("steady-0.96", "Just under what the fleet can do: nobody should be worse off.", jobs=6_000, load_permille=960),
     Plan("busy-1.2", "A fifth more than the fleet can do: the order decides.", jobs=6_000, load_permille=1_200),
     Plan("overload-1.6", "Far more than the fleet can do.", jobs=6_000, load_permille=1_600),
