@@ -39,6 +39,7 @@ class Metrics:
     law_signed: Gauge = field(init=False)
     law_trouble: Gauge = field(init=False)
     law_evictions: Counter = field(init=False)
+    clock_ahead: Gauge = field(init=False)
     shadow_differences: Counter = field(init=False)
     shadow_open: Gauge = field(init=False)
     shadow_refused: Gauge = field(init=False)
@@ -124,6 +125,7 @@ def _law_metrics(r: CollectorRegistry) -> dict[str, Counter | Gauge]:
         "law_signed": Gauge("entrepot_law_signed", "1 while the rules in force are signed", registry=r),
         "law_trouble": Gauge("entrepot_law_trouble", "1 while this keeps classified work waiting", trouble, registry=r),
         "law_evictions": Counter("entrepot_law_evictions", "Attempts ended since they are illegal", result, registry=r),
+        "clock_ahead": Gauge("entrepot_clock_ahead_seconds", "How far the wall clock is ahead of our time", registry=r),
         "shadow_differences": Counter(
             "entrepot_shadow_differences", "What rules that do not rule would have done", ["would", "rule"], registry=r
         ),

@@ -138,6 +138,7 @@ class LegalityLoop:
     def _gauge_rules(self) -> None:
         policy, now, metrics = self.state.policy, self.state.dated(), self.metrics
         found = standing_of(policy, now)
+        metrics.clock_ahead.set(self.state.clock.wall_ahead_s())
         metrics.law_age.set(age_s(policy.seal, now) or 0)
         metrics.law_max_age.set(policy.residency.settings.max_age_s or 0)
         metrics.law_signed.set(1 if policy.seal.trust is Trust.SIGNED else 0)

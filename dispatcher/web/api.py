@@ -62,7 +62,7 @@ def build_api(state: FleetState, store: Store, health: HealthSource) -> FastAPI:
         separate_input_output_schemas=False,
     )
     install(app)
-    app.include_router(_probes(health))
+    app.include_router(_probes(state, health))
     app.include_router(_workloads(state, store))
     app.include_router(_reasons(state, store))
     app.include_router(_decisions(state, store))
@@ -72,13 +72,13 @@ def build_api(state: FleetState, store: Store, health: HealthSource) -> FastAPI:
     return app
 
 
-def _probes(health: HealthSource) -> APIRouter:
+def _probes(state: FleetState, health: HealthSource) -> APIRouter:
     router = APIRouter(tags=["probes"])
 
     @router.get("/healthz", response_model=HealthView, responses={503: {"model": HealthView}})
     async def healthz() -> JSONResponse:
         """503 with the dead or silent loop named: restart the daemon."""
-        found = fleet.health(health)
+        found = fleet.health(health, state.blueprint.errors)
         return JSONResponse(found.model_dump(mode="json"), status_code=200 if found.ok else 503)
 
     @router.get("/readyz", response_model=ReadyView, responses={503: {"model": ReadyView}})
@@ -114,6 +114,7 @@ def _workloads(state: FleetState, store: Store) -> APIRouter:
         return WorkloadList(
             now=look.now,
             hub_synced=look.hub.synced,
+            hub_link=state.hub_link(look.now),
             hub_age_s=age_s(seen, look.now) if seen is not None else None,
             total=len(chosen),
             items=tuple(look.summary(w) for w in chosen[offset : offset + limit]),

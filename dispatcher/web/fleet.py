@@ -169,12 +169,16 @@ def law(policy: Policy, now: datetime) -> LawView:
     )
 
 
-def health(source: HealthSource) -> HealthView:
+def health(source: HealthSource, refused: tuple[str, ...] = ()) -> HealthView:
+    """`refused`: why the blueprint's files do not rule; that makes nobody unhealthy, and it is said."""
     loops = tuple(_loop(found) for found in source.loops())
     sick = [_sick_text(found) for found in loops if not found.ok]
     facts = source.leader()
     leader = _leader(facts) if facts is not None else None
-    return HealthView(ok=not sick, text="; ".join(sick) or "all loops come round", loops=loops, leader=leader)
+    said = sick or ["all loops come round"]
+    if refused:
+        said = [*said, "the blueprint's files are refused and the last good ones rule: see /v1/blueprint"]
+    return HealthView(ok=not sick, text="; ".join(said), loops=loops, leader=leader)
 
 
 def _leader(facts: LeaderFacts) -> LeaderView:

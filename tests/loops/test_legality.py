@@ -316,6 +316,8 @@ async def test_what_runs_is_not_ended_for_a_date_that_one_clock_alone_says_is_ov
     assert (found.ended(), found.bench.phase("job")) == (0, Phase.PLACED)
     assert found.codes() == ["illegal-running"], "somebody is told"
     assert {dict(e.detail)["awaits"] for e in await found.log() if e.kind is AuditKind.ILLEGAL} == {"clock"}
+    assert "the wall clock was set" in str(found.bench.events("job"))
+    assert f"entrepot_clock_ahead_seconds {float(set_by_s)}" in found.bench.metrics.text().decode()
     found.bench.clock.set_by_s = 0  # the clock that was wrong is right again, or the time has come by both
     if not passes_s:
         await found.steps(2)

@@ -74,6 +74,16 @@ async def test_health_is_bad_when_a_loop_is(api: httpx.AsyncClient, world: World
     assert answer.json()["text"] == told
 
 
+async def test_health_says_that_files_are_refused_and_is_good_all_the_same(
+    api: httpx.AsyncClient, world: World
+) -> None:
+    assert (await api.get("/healthz")).json()["text"] == "all loops come round"
+    world.state.blueprint = BlueprintStatus("cccccccccccccccc", NOW, ("fleet.yaml:3:5: error: x",), NOW)
+    answer = await api.get("/healthz")
+    assert answer.status_code == 200
+    assert "the last good ones rule" in answer.json()["text"]
+
+
 async def test_readiness_tells_why_not(api: httpx.AsyncClient, world: World) -> None:
     assert (await api.get("/readyz")).status_code == 200
     world.vitals.unready = ("the hub has not been read",)
