@@ -26,6 +26,8 @@ def add_warnings(draft: Draft, blueprint: Blueprint, now: datetime) -> None:
     _routes(draft, blueprint)
     _currencies(draft, blueprint)
     _spot(draft, blueprint)
+    _carbon(draft, blueprint)
+    _home(draft, blueprint)
     _data(draft, blueprint)
 
 
@@ -135,6 +137,33 @@ def _spot(draft: Draft, blueprint: Blueprint) -> None:
         if row.purchase is Purchase.SPOT and row.interrupted_after is None and row.product != CPU_ONLY:
             said = ("nobody knows how long it lasts: no work is sent there", "add interrupted_after:, such as PT18H")
             draft.warn(PRICES, ("compute", index), row.product, said)
+
+
+def _carbon(draft: Draft, blueprint: Blueprint) -> None:
+    """Where carbon has a price, a flavor whose carbon is not known takes no work."""
+    if blueprint.prices.carbon is None:
+        return
+    for name, cluster in blueprint.fleet.clusters.items():
+        facts = {
+            "energy_factor": cluster.energy_factor,
+            "carbon_g_per_kwh": blueprint.fleet.regions[cluster.region].carbon_g_per_kwh,
+        }
+        for key, flavor in cluster.flavors.items():
+            missing = [fact for fact, value in {**facts, "watts": flavor.watts}.items() if value is None]
+            if missing:
+                rule = f"no {' and no '.join(missing)}, and carbon has a price: no work is sent there"
+                draft.warn(FLEET, ("clusters", name, "flavors", key), key, (rule, "add what is missing"))
+
+
+def _home(draft: Draft, blueprint: Blueprint) -> None:
+    """A checkpoint of unknown size goes only to a store nearby."""
+    if blueprint.prices.unknown_home is not None:
+        return
+    for name, plan in blueprint.queues.classes.items():
+        if plan.checkpoint_required and None in (plan.checkpoint_size, plan.checkpoint_interval):
+            rule = "checkpoints are asked for, and how much that is is not known: work stays near its store"
+            said = (rule, "add checkpoint_size: and checkpoint_interval:, or unknown_home: to prices.yaml")
+            draft.warn(QUEUES, ("classes", str(name)), str(name), said)
 
 
 def _routes(draft: Draft, blueprint: Blueprint) -> None:

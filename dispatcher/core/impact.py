@@ -24,7 +24,7 @@ from dispatcher.core.rulings import labels_carried
 from dispatcher.core.selectors import FlavorVerdict, match_flavor
 from dispatcher.core.touched import Touched
 from dispatcher.core.work import Stage, Work
-from dispatcher.core.workload import PodSet, Request
+from dispatcher.core.workload import PodSet, Request, WorkloadClass
 from residency.obligations import Obligation
 from residency.plans import Ruling
 from residency.verdict import Verdict
@@ -227,20 +227,23 @@ class Counsel:
         for pod_set in request.pod_sets:
             gpus = pod_set.per_pod.gpus() * pod_set.count
             names = flavors or tuple(f.name for f in site.flavors.values() if self._fits(pod_set, f))
-            amounts = [self._price(site, site.flavors.get(name), gpus, seconds) for name in names] if gpus else [0]
+            took = (gpus, seconds, request.declared.workload_class)
+            amounts = [self._price(site, site.flavors.get(name), *took) for name in names] if gpus else [0]
             known = [amount for amount in amounts if amount is not None]
             if not known:
                 return None
             total += min(known)
         return total
 
-    def _price(self, site: ClusterPolicy, flavor: FlavorPolicy | None, gpus: int, seconds: int) -> int | None:
+    def _price(
+        self, site: ClusterPolicy, flavor: FlavorPolicy | None, gpus: int, seconds: int, kind: WorkloadClass | None
+    ) -> int | None:
         if flavor is None or flavor.product is None:
             return None
         price = gpu_price(site, flavor, self.policy.prices, self.now)
         if isinstance(price, Rejection):
             return None
-        return compute_amount(price, gpus * 1000, seconds, flavor.speed_permille)
+        return compute_amount(price, gpus * 1000, seconds, flavor.speed(kind))
 
 
 # --- two policies' answers -----------------------------------------------------------------------------------------

@@ -86,8 +86,8 @@ class FlavorPolicy:
     failure_s: int | None = None
     """Mean time between failures of one node."""
 
-    def speed(self, workload_class: WorkloadClass) -> int:
-        """Permille of the reference at which a class runs."""
+    def speed(self, workload_class: WorkloadClass | None) -> int:
+        """Permille of the reference at which a class runs; of any other where none is known."""
         return next((speed for name, speed in self.class_speeds if name is workload_class), self.speed_permille)
 
 

@@ -151,6 +151,30 @@ def test_spot_of_which_nobody_knows_how_long_it_lasts_is_a_warning(tmp_path: Pat
     assert any("nobody knows how long it lasts" in problem.text() for problem in found.problems)
 
 
+CARBON = "max_age_days: 400\ncarbon: {per_tonne: 80, source: own, dated: 2026-11-02}\n"
+CLASS = "  training: {delay_price: 4, patience: PT5M, default_duration: PT2H, preemptible: true, checkpoint_required: "
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        pytest.param(
+            (P, "max_age_days: 400\n", CARBON),
+            "no energy_factor and no carbon_g_per_kwh and no watts, and carbon has a price",
+            id="a carbon price without the facts that it needs",
+        ),
+        pytest.param(
+            ("queues.yaml", f"{CLASS}false", f"{CLASS}true"),
+            "checkpoints are asked for, and how much that is is not known",
+            id="checkpoints of a size that nobody knows",
+        ),
+    ],
+)
+def test_what_keeps_work_away_unseen_is_a_warning(tmp_path: Path, edit: tuple[str, str, str], told: str) -> None:
+    assert not any(told in problem.text() for problem in loaded(tmp_path).problems)
+    assert any(told in problem.text() for problem in loaded(tmp_path, edit).problems)
+
+
 def test_an_old_rate_is_a_warning(tmp_path: Path) -> None:
     found = loaded(tmp_path, IN_EUR, (P, "max_age_days: 400\n", RATES.replace("2026-10-01", "2025-01-01")))
     assert any("rates" in p.text() or "older than max_age_days" in p.text() for p in found.problems)
