@@ -283,7 +283,7 @@ FLEET_ENTRIES: dict[Code, Entry] = {
         Group.BLUEPRINT,
         _E,
         "the blueprint is not valid",
-        "the daemon does not start with it; a running one keeps the last good one",
+        "the last good one rules on, over a restart too; a daemon that has none does not start",
         "design 7",
         "entrepot blueprint lint DIR",
     ),
