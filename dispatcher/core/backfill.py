@@ -1,0 +1,264 @@
+"""Who may pass a gang that cannot start: only work that does not delay it.
+
+A gang that fits nowhere now reserves its earliest start on the cluster where that comes first: the first instant from
+which, by the expected ends of what runs there, its capacity is free for as long as it runs. Those behind it may go
+there all the same if they end before that start, or if what they take is still left over while the gang runs.
+
+Reservations are made in order, each around those before it (conservative backfill), for the first few that wait; with
+one only the head of the line reserves (EASY). What was reserved by somebody ahead never moves for somebody behind, so
+none of those behind can make one of those ahead later. Among those behind there is no such promise: when one of them
+goes away, the next may take its place and stand where a third one stood.
+
+Expected ends are estimates, and noisy. Each reservation names the weakest source that it depends on, and work that is
+overdue is given another quarter of its time, again and again, rather than taken for gone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from dispatcher.core.decision import Basis
+from dispatcher.core.ids import ClusterName, WorkloadUid
+
+Pool = tuple[str, ...]
+"""One thing that runs out by itself: a resource on the nodes of a flavor, or in the quota of a queue."""
+Amounts = Mapping[Pool, int]
+
+LEAST_RUN_S = 60
+"""Whatever a run is expected to take, ends closer than this to its begin are not told apart."""
+STAY = timedelta(seconds=60)
+"""A gang that has reserved on one cluster reserves on another only where it starts at least so much earlier, and a
+tenth of the time until then: with every change of place what was kept free for it was kept in vain."""
+_BASES = tuple(Basis)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Capacity that comes back when something that runs, or is promised, ends. `overdue`: it should have by now."""
+
+    at: datetime
+    amounts: Amounts
+    basis: Basis
+    overdue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a workload would take on one cluster, and for how long there. `cost_usd_micro` decides between clusters
+    where it would start at the same instant."""
+
+    cluster: ClusterName
+    amounts: Amounts
+    duration_s: int
+    cost_usd_micro: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A workload that waits for room, with every cluster where only room is lacking."""
+
+    uid: WorkloadUid
+    key: str
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """From `start` on the cluster is to have `holder`'s capacity. `spare` is the least that is left over of each pool
+    until `end`, after everything that is reserved. `basis`: the weakest estimate that `start` depends on."""
+
+    cluster: ClusterName
+    holder: WorkloadUid
+    holder_key: str
+    start: datetime
+    end: datetime
+    spare: Amounts
+    basis: Basis
+    overdue: bool = False
+
+    def lets_pass(self, amounts: Amounts, until: datetime) -> bool:
+        """Whether work that runs from now until then leaves the reservation its start and its capacity."""
+        if until <= self.start:
+            return True
+        return all(amount <= self.spare[pool] for pool, amount in amounts.items() if amount and pool in self.spare)
+
+    def after(self, amounts: Amounts, until: datetime) -> Reservation:
+        """The reservation once that work has passed it."""
+        if until <= self.start:
+            return self
+        spare = {pool: left - amounts.get(pool, 0) for pool, left in self.spare.items()}
+        return Reservation(
+            self.cluster, self.holder, self.holder_key, self.start, self.end, spare, self.basis, self.overdue
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """What one cluster has free from now on: `free[i]` from `times[i]` until `times[i + 1]`, the last one for ever.
+
+    `weakest[i]` and `overdue[i]` say on which estimates it depends that `times[i]` comes when it does.
+    """
+
+    times: tuple[datetime, ...]
+    free: tuple[Amounts, ...]
+    weakest: tuple[Basis, ...]
+    overdue: tuple[bool, ...]
+
+    def earliest(self, amounts: Amounts, duration_s: int) -> datetime | None:
+        """The first instant from which the amounts are free for so long; None: never, as far as is known."""
+        lasts, start = timedelta(seconds=max(1, duration_s)), 0
+        for at, free in enumerate(self.free):
+            if at > start and self.times[at] >= self.times[start] + lasts:
+                break
+            if not _fits(amounts, free):
+                start = at + 1
+        return self.times[start] if start < len(self.times) else None
+
+    def with_taken(self, amounts: Amounts, start: datetime, end: datetime) -> Calendar:
+        """The calendar once the amounts are promised from `start` to `end`."""
+        split = self._split_at(start)._split_at(end)
+        free = tuple(
+            _less(have, amounts) if start <= at < end else have
+            for at, have in zip(split.times, split.free, strict=True)
+        )
+        return Calendar(split.times, free, split.weakest, split.overdue)
+
+    def least(self, start: datetime, end: datetime) -> Amounts:
+        """What is free of each pool all the time from `start` to `end`."""
+        inside = [
+            free
+            for at, free in enumerate(self.free)
+            if self.times[at] < end and (at + 1 == len(self.times) or self.times[at + 1] > start)
+        ]
+        return {pool: min(free.get(pool, 0) for free in inside) for pool in sorted({p for f in inside for p in f})}
+
+    def depends_on(self, start: datetime) -> tuple[Basis, bool]:
+        """The weakest source of the ends up to `start`, and whether one of them is overdue."""
+        until = [at for at, time in enumerate(self.times) if time <= start]
+        weakest = max((self.weakest[at] for at in until), key=_BASES.index, default=Basis.DECLARED)
+        return weakest, any(self.overdue[at] for at in until)
+
+    def _split_at(self, time: datetime) -> Calendar:
+        at = bisect_left(self.times, time)
+        if at == 0 or (at < len(self.times) and self.times[at] == time):
+            return self
+        # Nothing ends at a cut, so the cut depends on nothing.
+        return Calendar(
+            (*self.times[:at], time, *self.times[at:]),
+            (*self.free[:at], self.free[at - 1], *self.free[at:]),
+            (*self.weakest[:at], Basis.DECLARED, *self.weakest[at:]),
+            (*self.overdue[:at], False, *self.overdue[at:]),
+        )
+
+
+def calendar_of(free: Amounts, releases: Iterable[Release], now: datetime) -> Calendar:
+    """From what is free now and what comes back when. Ends at the same instant count together, in no order."""
+    ends: dict[datetime, list[Release]] = {}
+    for release in releases:
+        ends.setdefault(max(now, release.at), []).append(release)
+    times, steps = [now], [dict(free)]
+    weakest, overdue = [Basis.DECLARED], [False]
+    for at, ending in sorted(ends.items()):
+        if at > now:
+            times.append(at)
+            steps.append(dict(steps[-1]))
+            weakest.append(Basis.DECLARED)
+            overdue.append(False)
+        for release in ending:
+            for pool, amount in release.amounts.items():
+                steps[-1][pool] = steps[-1].get(pool, 0) + amount
+        weakest[-1] = max((weakest[-1], *(r.basis for r in ending)), key=_BASES.index)
+        overdue[-1] = overdue[-1] or any(r.overdue for r in ending)
+    return Calendar(tuple(times), tuple(steps), tuple(weakest), tuple(overdue))
+
+
+@dataclass(slots=True)
+class Schedule:
+    """The reservations of a line, made one after the other, first in order first.
+
+    `former` is where each of them had reserved before.
+    """
+
+    calendars: dict[ClusterName, Calendar]
+    now: datetime
+    former: Mapping[WorkloadUid, ClusterName] = field(default_factory=dict)
+    made: list[tuple[Ask, Option, datetime]] = field(default_factory=list)
+
+    def reserve(self, ask: Ask) -> datetime | None:
+        """Reserve its earliest start, around everything that is reserved; None: no end is known after which it fits.
+
+        What fits now has no reservation: it may start.
+        """
+        starts = [
+            (start, option.cost_usd_micro, option.cluster, option)
+            for option in ask.options
+            if (start := self._earliest(option)) is not None
+        ]
+        if not starts:
+            return None
+        start, _, _, option = min(starts, key=lambda found: found[:3])
+        stayed = next((found for found in starts if found[2] == self.former.get(ask.uid)), None)
+        if stayed is not None and stayed[0] - start < max(STAY, (start - self.now) / 10):
+            start, option = stayed[0], stayed[3]
+        end = start + timedelta(seconds=max(1, option.duration_s))
+        calendar = self.calendars[option.cluster]
+        self.calendars[option.cluster] = calendar.with_taken(option.amounts, start, end)
+        self.made.append((ask, option, start))
+        return start
+
+    def _earliest(self, option: Option) -> datetime | None:
+        calendar = self.calendars.get(option.cluster)
+        return calendar.earliest(option.amounts, option.duration_s) if calendar is not None else None
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        """All that was reserved, in the order in which it was, with what is left over beside it."""
+        found = []
+        for ask, option, start in self.made:
+            calendar = self.calendars[option.cluster]
+            end = start + timedelta(seconds=max(1, option.duration_s))
+            basis, overdue = calendar.depends_on(start)
+            left = calendar.least(start, end)
+            spare = {pool: left.get(pool, 0) for pool, amount in sorted(option.amounts.items()) if amount}
+            found.append(Reservation(option.cluster, ask.uid, ask.key, start, end, spare, basis, overdue))
+        return tuple(found)
+
+
+def in_the_way(
+    reservations: Sequence[Reservation], cluster: ClusterName, amounts: Amounts, until: datetime
+) -> Reservation | None:
+    """The first reservation on the cluster that work would delay which starts now and runs until then."""
+    return next((r for r in reservations if r.cluster == cluster and not r.lets_pass(amounts, until)), None)
+
+
+def passing(
+    reservations: Sequence[Reservation], cluster: ClusterName, amounts: Amounts, until: datetime
+) -> tuple[Reservation, ...]:
+    """The reservations once such work has started there."""
+    return tuple(r.after(amounts, until) if r.cluster == cluster else r for r in reservations)
+
+
+def expected_end(begun_at: datetime, duration_s: int, now: datetime) -> tuple[datetime, bool]:
+    """When something that runs is expected to end, and whether it should have already.
+
+    Overdue work is given a quarter more of the time that it was given before, until its end lies ahead: what has run
+    long is expected to run on for long. Between two of these steps the expectation stands still.
+    """
+    lasts_s, elapsed_s = max(LEAST_RUN_S, duration_s), (now - begun_at) // timedelta(seconds=1)
+    overdue = lasts_s <= elapsed_s
+    while lasts_s <= elapsed_s:
+        lasts_s += lasts_s // 4
+    return begun_at + timedelta(seconds=lasts_s), overdue
+
+
+def _fits(amounts: Amounts, free: Amounts) -> bool:
+    return all(amount <= free.get(pool, 0) for pool, amount in amounts.items() if amount)
+
+
+def _less(free: Amounts, amounts: Amounts) -> Amounts:
+    left = dict(free)
+    for pool, amount in amounts.items():
+        left[pool] = left.get(pool, 0) - amount
+    return left
