@@ -17,7 +17,7 @@ from dispatcher.core.instants import later
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Clock, HubPort, WorkerPort
 from dispatcher.core.shadow import ShadowStatus
-from dispatcher.core.snapshot import ClusterSnapshot, Hold, HubView, Snapshot, WorkerView, link_of
+from dispatcher.core.snapshot import ClusterSnapshot, Hold, HubView, Link, Snapshot, WorkerView, link_of
 from dispatcher.core.watchdog import Finding
 from dispatcher.core.workload import Avoided
 
@@ -71,6 +71,10 @@ class FleetState:
 
     def hub_view(self) -> HubView:
         return self.hub.view()
+
+    def hub_link(self, now: datetime) -> Link:
+        """How well we see the hub at `now`: what is not CONNECTED is no ground to decide or to conclude anything."""
+        return link_of(self.hub.view(), self.policy.limits.silence_limit_s, now)
 
     def worker_views(self) -> dict[ClusterName, WorkerView]:
         return {name: self.workers[name].view() for name in sorted(self.workers)}

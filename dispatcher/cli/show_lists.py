@@ -45,8 +45,8 @@ _STYLES = {
 
 
 def queue_page(view: WorkloadList, out: Console, wide: bool) -> None:
-    if not view.hub_synced:
-        out.print(Text("the hub has not been read completely yet: this list may be short", style="yellow"))
+    if (doubt := _doubt(view)) is not None:
+        out.print(Text(doubt, style="yellow"))
     waiting = [w for w in view.items if w.state.code in _WAITING]
     placed = [w for w in view.items if w.state.code not in _WAITING and w.state.code not in _ENDED]
     ended = [w for w in view.items if w.state.code in _ENDED]
@@ -60,6 +60,17 @@ def queue_page(view: WorkloadList, out: Console, wide: bool) -> None:
         out.print(Text(f"{len(ended)} finished (-o wide lists them)", style="dim"))
     if view.total > len(view.items):
         out.print(Text(f"{len(view.items)} of {view.total} shown: --limit", style="dim"))
+
+
+def _doubt(view: WorkloadList) -> str | None:
+    """Why the list may not be what the hub holds now."""
+    age = None if view.hub_age_s is None else span(view.hub_age_s)
+    if not view.hub_synced:
+        seen = "" if age is None else f"; last heard of {age} ago"
+        return f"the hub has not been read completely yet: this list may be short{seen}"
+    if view.hub_link is not Link.CONNECTED:
+        return f"the hub has been silent for {age}: this is what it held then, and nothing is decided until it is back"
+    return None
 
 
 def _waiting(items: Sequence[WorkloadSummary], view: WorkloadList, out: Console, wide: bool) -> None:

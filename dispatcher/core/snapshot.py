@@ -208,14 +208,14 @@ class WorkerView:
 
 
 class Link(StrEnum):
-    """How well we see a worker. Only CONNECTED may be nominated."""
+    """How well we see the hub or a worker. Only a CONNECTED worker may be nominated, and only by a CONNECTED hub."""
 
     CONNECTED = "connected"
     STALE = "stale"
     BLIND = "blind"
 
 
-def link_of(view: WorkerView | None, silence_limit_s: int, now: datetime) -> Link:
+def link_of(view: HubView | WorkerView | None, silence_limit_s: int, now: datetime) -> Link:
     """BLIND: never fully listed since start or reconnect. STALE: its watches have been silent beyond the limit."""
     if view is None or not view.synced or view.observed_at is None:
         return Link.BLIND

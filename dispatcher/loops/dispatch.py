@@ -14,7 +14,7 @@ from dispatcher.core.errors import Transient
 from dispatcher.core.ids import DecisionId, WorkloadUid
 from dispatcher.core.lease import Always
 from dispatcher.core.ports import IntentState, Leadership, Store
-from dispatcher.core.snapshot import Hold, HubView
+from dispatcher.core.snapshot import Hold, HubView, Link
 from dispatcher.logs import get_logger
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.planning import LOOP as LOOP
@@ -147,9 +147,7 @@ class DispatchLoop:
 
     def _may_decide(self) -> bool:
         """The hub is synced and not silent; and at first, the workers have had their chance to be seen."""
-        now, hub = self.state.clock.now(), self.state.hub_view()
-        limit_s = self.state.policy.limits.silence_limit_s
-        if not hub.synced or hub.observed_at is None or (now - hub.observed_at).total_seconds() > limit_s:
+        if self.state.hub_link(self.state.clock.now()) is not Link.CONNECTED:
             return False
         if self._started_s is None or self.state.clock.monotonic_s() - self._started_s > WARM_UP_S:
             return True

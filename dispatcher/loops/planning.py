@@ -23,7 +23,7 @@ from dispatcher.core.seal import SKEW_S
 from dispatcher.core.snapshot import Hold, HubView, Snapshot
 from dispatcher.core.traffic import Traffic
 from dispatcher.core.waiting import Phase, standing
-from dispatcher.core.workload import HubWorkload, OwnerMeta, Request
+from dispatcher.core.workload import HubWorkload, OwnerMeta, Request, WorkloadClass
 from dispatcher.loops.line import DECIDED, WaitingLine
 from dispatcher.loops.patience import Patience
 from dispatcher.loops.requests import Requests
@@ -44,6 +44,11 @@ OWNER_GRACE_S = 10.0
 """A Workload and its job come by two watches, and either may be first: so long the job may be behind before its owner
 is told that it cannot be seen."""
 
+UNPLANNED_PATIENCE_S = 600
+"""Of a plan without classes."""
+
+_CLASSES = {known.value: known for known in WorkloadClass}
+"""By what a record says; one of another version may say what is none."""
 _ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.HELD})
 
 
@@ -310,11 +315,11 @@ class Planner:
 
     def _patience_s(self, previous: Decision | None) -> int:
         """The class's patience; a nomination that is not ours is given the longest patience of the plan."""
-        classes = self.state.policy.classes
-        for policy in classes.values():
-            if previous is not None and policy.workload_class == previous.workload_class:
-                return policy.patience_s
-        return max((p.patience_s for p in classes.values()), default=600)
+        plans = self.state.policy.classes
+        known = _CLASSES.get(previous.workload_class) if previous is not None else None
+        if known is not None and known in plans:
+            return plans[known].patience_s
+        return max((plan.patience_s for plan in plans.values()), default=UNPLANNED_PATIENCE_S)
 
     def keep(self, hub: HubView) -> None:
         """Drop what is remembered of workloads that are no longer on the hub."""

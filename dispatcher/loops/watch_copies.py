@@ -16,6 +16,7 @@ from dispatcher.core.explain_findings import finding_text
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.lease import Always
 from dispatcher.core.ports import Leadership, Nomination
+from dispatcher.core.snapshot import Link
 from dispatcher.core.watchdog import OF_THE_LAW, Finding, FindingCode, Memory, Views, look
 from dispatcher.core.workload import Avoided
 from dispatcher.logs import get_logger
@@ -73,11 +74,11 @@ class CopiesLoop:
 
     async def cycle(self) -> None:
         """One look. Nothing is concluded while the hub is not fully seen or silent (design section 9)."""
-        now, hub = self.state.clock.now(), self.state.hub_view()
-        limit_s = self.state.policy.limits.silence_limit_s
-        if not hub.synced or hub.observed_at is None or (now - hub.observed_at).total_seconds() > limit_s:
+        now = self.state.clock.now()
+        if self.state.hub_link(now) is not Link.CONNECTED:
             return
-        looked = look(self._memory, Views(hub, self.state.worker_views(), limit_s, now))
+        limit_s = self.state.policy.limits.silence_limit_s
+        looked = look(self._memory, Views(self.state.hub_view(), self.state.worker_views(), limit_s, now))
         self._memory = looked.memory
         leading = self._leading()
         for finding in looked.findings:

@@ -233,7 +233,10 @@ class WorkloadSummary(Wire):
 class WorkloadList(Wire):
     now: datetime
     hub_synced: bool
+    hub_link: Link = Link.CONNECTED
+    """`stale`: the hub has been silent beyond `limits.silence_limit`, and the list is as old as `hub_age_s`."""
     hub_age_s: int | None
+    """Seconds since the hub was last heard of; null when it never was."""
     total: int
     items: tuple[WorkloadSummary, ...]
 

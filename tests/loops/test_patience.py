@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from connectors.embedded import EmbeddedFleet, ManualClock, NodeSpec, Options, Settings, WorkerSpec
 from dispatcher.config.render import render
 from dispatcher.core.decision import Outcome
@@ -14,7 +16,7 @@ from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Intent, IntentState, WorkerPort
 from dispatcher.core.snapshot import Hold, WorkerCopy, WorkerView
 from dispatcher.core.waiting import Phase
-from dispatcher.core.workload import HubWorkload
+from dispatcher.core.workload import HubWorkload, WorkloadClass
 from dispatcher.loops.patience import Patience
 from dispatcher.loops.rounds import Round
 from tests.builders import START
@@ -112,6 +114,24 @@ def test_what_was_waited_for_is_forgotten_with_the_workload(bench: Bench) -> Non
     waits(patience, 0)
     patience.keep({})
     assert waits(patience, 500, queued=5) == -5
+
+
+@pytest.mark.parametrize(
+    ("named", "expected_s"),
+    [
+        pytest.param("training", 300, id="its class's, though another class waits longer"),
+        pytest.param("gardening", 900, id="the longest of all for a class that only another version knows"),
+        pytest.param(None, 900, id="the longest of all for a nomination that is not ours"),
+    ],
+)
+async def test_how_long_a_class_waits_for_a_worker(bench: Bench, named: str | None, expected_s: int) -> None:
+    plans = bench.state.policy.classes
+    simulation = replace(plans[WorkloadClass.SIMULATION], patience_s=900)
+    bench.state.policy = replace(bench.state.policy, classes={**plans, WorkloadClass.SIMULATION: simulation})
+    bench.fleet.submit(gang("train-a", product=H100))
+    await bench.until(lambda: bench.phase("train-a") is Phase.NOMINATED, within_s=10)
+    previous = replace(bench.decision("train-a"), workload_class=named) if named is not None else None
+    assert bench.dispatch.planner._patience_s(previous) == expected_s
 
 
 async def test_a_connected_cluster_that_never_gets_a_copy_ends_in_a_next_cluster(bench: Bench) -> None:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.workload import WorkloadClass
@@ -30,6 +30,7 @@ from dispatcher.sim.report.percentiles import mean, percentile, weighted_percent
 from dispatcher.sim.report.usage import usage
 from dispatcher.sim.results import JobOutcome
 from dispatcher.sim.trace import gang
+from tests.examples import examples
 from tests.sim_results import comparison, outcome, result
 
 numbers = st.lists(st.integers(0, 10**9), min_size=1, max_size=60)
@@ -120,7 +121,7 @@ def test_bounds_cut_what_lies_beyond_and_keep_the_ends(table: Quantiles, one: in
 
 
 @given(tables())
-@settings(max_examples=40)
+@examples(40)
 def test_the_mean_of_a_table_is_that_of_its_draws(table: Quantiles) -> None:
     steps = 4_000
     sampled = Fraction(sum(table.at(UNIT * (2 * n + 1) // (2 * steps)) for n in range(steps)), steps)
@@ -172,7 +173,7 @@ def test_estimates_are_off_by_the_factor_that_the_recipe_tells(seed: int) -> Non
 
 
 @given(st.integers(1, 10**6), st.integers(1, 40), st.integers(0, 5))
-@settings(max_examples=50)
+@examples(50)
 def test_jobs_come_in_order_within_the_span(span_s: int, count: int, seed: int) -> None:
     found = submissions(count, span_s, seed, Shape())
     assert len(found) == count
@@ -181,7 +182,7 @@ def test_jobs_come_in_order_within_the_span(span_s: int, count: int, seed: int) 
 
 
 @given(st.integers(0, 10**6), st.integers(500, 3_000))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_scenarios_of_one_seed_are_equal_and_meet_their_load(seed: int, load: int) -> None:
     plan = Plan("p", "", 60, load, overlay=Overlay(urgent_permille=100))
     one, other = from_plan(plan, FLEET, seed), from_plan(plan, FLEET, seed)
@@ -195,7 +196,7 @@ def test_scenarios_of_one_seed_are_equal_and_meet_their_load(seed: int, load: in
 
 
 @given(st.lists(outcomes(), min_size=1, max_size=12), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_order_of_outcomes_changes_no_number(found: list[JobOutcome], chance: random.Random) -> None:
     named = [replace(o, job=str(at)) for at, o in enumerate(found)]
     shuffled = list(named)
@@ -204,7 +205,7 @@ def test_the_order_of_outcomes_changes_no_number(found: list[JobOutcome], chance
 
 
 @given(st.lists(outcomes(), min_size=1, max_size=12))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_time_in_use_is_all_the_time_until_the_last_submission(found: list[JobOutcome]) -> None:
     run = result(*found, gpus=1_000)
     until = max(o.submit_s for o in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dispatcher.core import terms
@@ -38,10 +38,11 @@ from tests.core_builders import (
     uses,
     worker,
 )
+from tests.examples import examples
 
 NAMES = ("cloud", "onprem", "x", "y")
 PLACES = (*NAMES, "s")
-few = settings(max_examples=80, deadline=None)
+few = examples(80)
 micro = st.integers(0, 90_000)
 
 

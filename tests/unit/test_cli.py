@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -208,6 +208,43 @@ def test_queue_separates_what_waits_from_what_runs(entrepot: Terminal, server: s
     assert "did you mean 'radar-2026'?" in waiting
     assert "running on onprem-1 for 11m, seen 3s ago" in placed
     assert entrepot("queue", "-n", "team-c", "--server", server).out == "nothing waits and nothing runs\n"
+
+
+@pytest.mark.parametrize(
+    ("synced", "seen_s", "told"),
+    [
+        pytest.param(True, 59, "", id="within the limit nothing is said"),
+        pytest.param(
+            True,
+            240,
+            "the hub has been silent for 4m: this is what it held then, and nothing is decided until it is back\n",
+            id="a silent hub's age is told",
+        ),
+        pytest.param(
+            False,
+            None,
+            "the hub has not been read completely yet: this list may be short\n",
+            id="a hub that was never heard of has no age",
+        ),
+        pytest.param(
+            False,
+            240,
+            "the hub has not been read completely yet: this list may be short; last heard of 4m ago\n",
+            id="a hub that is read anew has one",
+        ),
+    ],
+)
+def test_queue_says_how_old_the_hub_is_where_it_matters(
+    entrepot: Terminal, records: Path, synced: bool, seen_s: int | None, told: str
+) -> None:
+    world = World()
+    seen = None if seen_s is None else NOW - timedelta(seconds=seen_s)
+    world.hub.shown = replace(world.hub.shown, synced=synced, observed_at=seen)
+    with served(build_api(world.state, FileStore(records), world.vitals)) as url:
+        assert entrepot("queue", "--server", url).out == f"{told}nothing waits and nothing runs\n"
+        data = json.loads(entrepot("queue", "-o", "json", "--server", url).out)
+    link = "blind" if not synced else "stale" if told else "connected"
+    assert (data["hub_link"], data["hub_age_s"]) == (link, seen_s)
 
 
 def test_clusters_shows_unknown_as_unknown(entrepot: Terminal, server: str) -> None:
