@@ -161,7 +161,7 @@ def _list() -> None:
 def _print(found: Comparison) -> None:
     """The report: rich tables on a terminal, plain text in a pipe."""
     from dispatcher.sim.report import report_sheets, report_text
-    from dispatcher.sim.report.sheet import sheet_table
+    from dispatcher.sim.report.sheet import sheet_table, within
     from dispatcher.sim.report.tables import report_head
 
     if not sys.stdout.isatty():
@@ -170,8 +170,9 @@ def _print(found: Comparison) -> None:
     screen = console()
     screen.print(report_head(found), end="")
     for sheet in report_sheets(found):
-        screen.print()
-        screen.print(sheet_table(sheet))
+        for part in within(sheet, screen.width):
+            screen.print()
+            screen.print(sheet_table(part))
 
 
 def _make(out: Path) -> None:

@@ -45,14 +45,20 @@ def report_head(comparison: Comparison) -> str:
 
 
 def _totals(summaries: tuple[ContenderSummary, ...]) -> Sheet:
-    columns = ("mean wait", "x", "mean completion", "x", "cost", "x", "egress", "x", "GPUs used")
-    counted = ("copies", "preempted", "needless", "unfinished")
-    rows = tuple(((_name(summary), *_total_cells(summary)),) for summary in summaries)
-    return Sheet(
-        f"Contenders, by seed; x: by {summaries[0].contender}, over all seeds (least to most)",
-        (Column("contender", left=True), *map(Column, (*columns, *counted))),
-        rows,
+    summed = (
+        *_columns("wait", "mean wait", "wait x"),
+        *_columns("completion", "mean completion", "completion x"),
+        *_columns("cost", "cost", "cost x"),
+        *_columns("egress", "egress", "egress x"),
     )
+    counted = _columns("counts", "GPUs used", "copies", "preempted", "needless", "unfinished")
+    rows = tuple(((_name(summary), *_total_cells(summary)),) for summary in summaries)
+    title = f"Contenders, by seed; x: by {summaries[0].contender}, over all seeds (least to most)"
+    return Sheet(title, (Column("contender", left=True), *summed, *counted), rows)
+
+
+def _columns(quantity: str, *titles: str) -> tuple[Column, ...]:
+    return tuple(Column(title, quantity=quantity) for title in titles)
 
 
 def _total_cells(summary: ContenderSummary) -> tuple[str, ...]:
@@ -79,7 +85,10 @@ def _times(summaries: tuple[ContenderSummary, ...]) -> Sheet:
         wait, completion = _spans(group.wait_s), _spans(group.completion_s)
         return (str(group.jobs), *wait, _short(group.wait_ratio), *completion, _short(group.completion_ratio))
 
-    columns = ("jobs", "wait p50", "p95", "p99", "mean", "x", "completion p50", "p95", "p99", "mean", "x")
+    columns = (
+        *_columns("wait", "jobs", "wait p50", "p95", "p99", "mean", "wait x"),
+        *_columns("completion", "completion p50", "p95", "p99", "mean", "completion x"),
+    )
     return _by_group("Time by class", columns, summaries, {s.contender: tuple(map(cells, s.groups)) for s in summaries})
 
 
@@ -89,14 +98,18 @@ def _money_and_use(summaries: tuple[ContenderSummary, ...]) -> Sheet:
         shares = tuple(map(_percent, (used.p50, used.p95, used.p99))) if used else (_NOTHING,) * 3
         return (*_usds(group.cost), _short(group.cost_ratio), *_usds(group.egress), _short(group.egress_ratio), *shares)
 
-    columns = ("cost p50", "p95", "p99", "x", "egress p50", "p95", "p99", "x", "GPUs used p50", "p95", "p99")
+    columns = (
+        *_columns("cost", "cost p50", "p95", "p99", "cost x"),
+        *_columns("egress", "egress p50", "p95", "p99", "egress x"),
+        *_columns("used", "GPUs used p50", "p95", "p99"),
+    )
     title = "Cost and egress of a job, and share of the fleet's GPUs over time, by class"
     return _by_group(title, columns, summaries, {s.contender: tuple(map(cells, s.groups)) for s in summaries})
 
 
 def _by_group(
     title: str,
-    columns: tuple[str, ...],
+    columns: tuple[Column, ...],
     summaries: tuple[ContenderSummary, ...],
     cells: dict[str, tuple[tuple[str, ...], ...]],
 ) -> Sheet:
@@ -107,7 +120,7 @@ def _by_group(
         )
         for summary in summaries
     )
-    return Sheet(title, (Column("contender", left=True), Column("jobs of", left=True), *map(Column, columns)), groups)
+    return Sheet(title, (Column("contender", left=True), Column("jobs of", left=True), *columns), groups)
 
 
 def _name(summary: ContenderSummary) -> str:
