@@ -345,7 +345,8 @@ async def test_rules_that_are_too_old_by_the_wall_clock_stop_classified_dispatch
 
 async def test_res_20_rules_that_change_between_decision_and_write_cancel_the_write(tmp_path: Path) -> None:
     found = await lawful(tmp_path, permitted())
-    commit, swapped = found.bench.store.commit, []
+    commit = found.bench.store.commit
+    swapped: list[bool] = []
 
     class Swapping:
         def __getattr__(self, name: str) -> object:

@@ -22,6 +22,7 @@ from dispatcher.core.audit import bundle_entry
 from dispatcher.core.policy import Policy
 from dispatcher.core.seal import Trust
 from dispatcher.store import open_store
+from dispatcher.store.audit import BundleRecord
 from tests.builders import START
 from tests.loops.bench import CONFIG
 from tests.unit.test_seals import KEY, OTHER, seal_folder
@@ -199,7 +200,7 @@ async def test_a_start_on_broken_files_takes_what_the_store_has_kept(folder: Pat
     assert "fleet.yaml:1" in told[0]
 
 
-async def record_of(options: ServeOptions) -> object:
+async def record_of(options: ServeOptions) -> BundleRecord:
     store = await open_store(options.store)
     try:
         return await store.audit_log.bundle_record()
