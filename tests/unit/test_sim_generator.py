@@ -23,6 +23,7 @@ from dispatcher.sim.generator.quantiles import Quantiles
 from dispatcher.sim.generator.synthetic import submissions
 from dispatcher.sim.generator.window import densest, fitting
 from dispatcher.sim.jobs import Checkpoint, Reading, Scenario, SimDataSet, SimJob
+from dispatcher.sim.readers import SCHEMAS
 from dispatcher.sim.scenarios import BLUEPRINTS, PLANS, blueprint_folder, load_fleet, named_scenario, trace_scenario
 from dispatcher.sim.trace import Rule, Trace, TraceJob
 from tests.builders import START
@@ -315,6 +316,21 @@ def test_a_trace_that_cannot_be_read_says_where(tmp_path: Path) -> None:
 def test_a_fleet_is_one_of_ours_by_its_name_and_a_folder_else() -> None:
     assert blueprint_folder("four-sites") == BLUEPRINTS / "four-sites"
     assert blueprint_folder("./four-sites") == Path("four-sites")
+
+
+def test_the_documentation_tells_every_scenario_schema_and_rule() -> None:
+    page = (ROOT / "docs" / "simulate.md").read_text()
+    names = [plan.name for plan in PLANS] + [schema.name for schema in SCHEMAS] + [rule.value for rule in Rule]
+    assert [name for name in names if f"| `{name}` |" not in page] == []
+    for plan in PLANS:
+        assert f"| `{plan.name}` | {plan.jobs:,}" in page
+
+
+def test_every_line_of_a_recipe_is_explained() -> None:
+    overlay = Overlay(urgent_permille=50, products=(("v100", ("a100-80gb",)),))
+    page = (ROOT / "docs" / "simulate.md").read_text()
+    generated = from_plan(replace(SMALL, overlay=overlay), TWO_SITES, 1).recipe
+    assert [key for key, _ in generated if f"`{key}`" not in page] == []
 
 
 # --- the vocabulary holds itself ---
