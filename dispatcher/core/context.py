@@ -9,6 +9,7 @@ from dispatcher.core.decision import Basis, Estimate, Term, TermKind
 from dispatcher.core.fit import UNKNOWN_FIT, FitReport, judge_fit
 from dispatcher.core.index import ClusterIndex
 from dispatcher.core.instants import later
+from dispatcher.core.offers import Offer, offers_of
 from dispatcher.core.place import Place
 from dispatcher.core.policy import ClassPolicy, ClusterPolicy, Policy
 from dispatcher.core.snapshot import ClusterQueueView, ClusterSnapshot, Hold, LocalQueueView
@@ -49,6 +50,8 @@ class Context:
     terms: tuple[Term, ...] = ()
     holds: tuple[Hold, ...] = ()
     """What was promised to others here, oldest first."""
+    offers: tuple[Offer, ...] = ()
+    """Every pod set with the flavor that it would take, and its price."""
 
     @property
     def request(self) -> Request:
@@ -99,10 +102,16 @@ def look(setting: Setting, cluster: ClusterSnapshot, index: ClusterIndex | None,
     request, policy = setting.request, setting.policy
     site = policy.clusters.get(cluster.name)
     if index is None:
-        return Context(setting, cluster, site, None, None, None, UNKNOWN_FIT, holds=holds)
+        offers = _offers(setting, site, UNKNOWN_FIT)
+        return Context(setting, cluster, site, None, None, None, UNKNOWN_FIT, holds=holds, offers=offers)
     local = index.view.local_queues.get((request.namespace, request.local_queue))
     queue = index.view.queues.get(local.cluster_queue) if local else None
     fit = UNKNOWN_FIT
     if queue is not None:
         fit = judge_fit(Place(request, index, holds, index.room(holds), queue, policy, site))
-    return Context(setting, cluster, site, index, local, queue, fit, holds=holds)
+    return Context(setting, cluster, site, index, local, queue, fit, holds=holds, offers=_offers(setting, site, fit))
+
+
+def _offers(setting: Setting, site: ClusterPolicy | None, fit: FitReport) -> tuple[Offer, ...]:
+    kind, prices = setting.plan.workload_class, setting.policy.prices
+    return offers_of(setting.request, kind, site, fit.flavors, prices, setting.dated)

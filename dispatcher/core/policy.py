@@ -88,6 +88,8 @@ class FlavorPolicy:
 
     def speed(self, workload_class: WorkloadClass | None) -> int:
         """Permille of the reference at which a class runs; of any other where none is known."""
+        if not self.class_speeds:
+            return self.speed_permille
         return next((speed for name, speed in self.class_speeds if name is workload_class), self.speed_permille)
 
 

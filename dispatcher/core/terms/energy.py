@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dispatcher.core.context import Context
 from dispatcher.core.decision import Detail, Line, Reason, Rejection, Resolver, Term, TermKind
+from dispatcher.core.offers import Offer
 from dispatcher.core.policy import ClusterPolicy, FlavorPolicy
 from dispatcher.core.prices import div_half_up, is_old
-from dispatcher.core.terms.bills import amount_milli, billed, placed, speed_of
-from dispatcher.core.workload import PodSet
+from dispatcher.core.terms.bills import billed
 
 GRAMS = 10**6
 """Of a tonne."""
@@ -26,12 +26,13 @@ def energy(context: Context) -> Term:
         old = Detail("CO2", expected=(carbon.source,), seen=(carbon.dated.isoformat(),))
         return Term(TermKind.ENERGY, None, unknown=Rejection(Reason.PRICE_OLD, Resolver.OPERATOR, old))
     bill: list[Line] = []
-    for pod_set, flavor in placed(context):
-        if flavor is None or (flavor.product is not None and not pod_set.per_pod.gpus()):
+    for offer in context.offers:
+        flavor = offer.flavor
+        if flavor is None or (flavor.product is not None and not offer.has_gpus):
             continue  # what runs beside GPUs draws from their nodes' share
         missing = _missing(site, flavor, carbon is not None)
         if not missing:
-            bill.append(_line(context, site, pod_set, flavor))
+            bill.append(_line(context, site, offer, flavor))
         elif carbon is not None:
             detail = Detail(site.name, flavor=flavor.name, expected=missing)
             return Term(TermKind.ENERGY, None, tuple(bill), Rejection(Reason.ENERGY_UNKNOWN, Resolver.OPERATOR, detail))
@@ -46,18 +47,17 @@ def _missing(site: ClusterPolicy, flavor: FlavorPolicy, priced: bool) -> tuple[s
     return tuple(name for name, value in facts.items() if value is None)
 
 
-def _line(context: Context, site: ClusterPolicy, pod_set: PodSet, flavor: FlavorPolicy) -> Line:
+def _line(context: Context, site: ClusterPolicy, offer: Offer, flavor: FlavorPolicy) -> Line:
     assert flavor.watts is not None
     assert site.energy_permille is not None
-    speed = speed_of(context, flavor)
     # Milli-units x W x permille x s x (1000 / speed): divided once by all of that and the seconds of an hour.
-    drawn = amount_milli(pod_set) * flavor.watts * site.energy_permille * context.setting.estimate.duration_s
-    divisor = 1000 * 3600 * speed
+    drawn = offer.milli * flavor.watts * site.energy_permille * context.setting.estimate.duration_s
+    divisor = 1000 * 3600 * offer.speed
     carbon = context.policy.prices.carbon
     grams = site.grid_g_per_kwh or 0
     each = grams * carbon.usd_micro_per_tonne if carbon is not None else 0
     return Line(
-        what=f"energy of {pod_set.name} on {flavor.name}",
+        what=f"energy of {offer.pod_set.name} on {flavor.name}",
         quantity=div_half_up(drawn, divisor),
         unit="watt-hour",
         unit_price_usd_micro=div_half_up(each, GRAMS),

@@ -9,10 +9,9 @@ from dispatcher.core.context import Context
 from dispatcher.core.decision import CheckpointAdvice, Detail, Line, Reason, Rejection, Resolver, Term, TermKind
 from dispatcher.core.policy import ComputePrice, FlavorPolicy, Purchase
 from dispatcher.core.prices import best_interval_s, div_half_up
-from dispatcher.core.terms.bills import billed, placed, speed_of
+from dispatcher.core.terms.bills import billed
 from dispatcher.core.terms.homeward import checkpoint_of, write_time_s
-from dispatcher.core.terms.run import hourly, price_of
-from dispatcher.core.workload import PodSet
+from dispatcher.core.terms.run import hourly
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +65,13 @@ def _line(threat: Threat, lasting: int, lost: int, hourly_usd_micro: int) -> Lin
 
 def _threats(context: Context) -> Iterator[Threat | Rejection]:
     nodes = {(p.pod_set, p.flavor): p.nodes for p in context.fit.placements}
-    for pod_set, flavor in placed(context):
+    for offer in context.offers:
+        flavor = offer.flavor
         if flavor is None:
             continue
-        count = max(1, nodes.get((pod_set.name, flavor.name), 0))
+        count = max(1, nodes.get((offer.pod_set.name, flavor.name), 0))
         if flavor.purchase is Purchase.SPOT:
-            yield _taken_back(context, pod_set, flavor, count)
+            yield _taken_back(offer.price, flavor, count)
         if flavor.failure_s is not None:
             yield Threat(f"failures of {flavor.name} nodes x {count}", count, flavor.failure_s)
     reclaim = context.policy.limits.reclaim_s
@@ -79,20 +79,19 @@ def _threats(context: Context) -> Iterator[Threat | Rejection]:
         yield Threat("borrowed quota that is taken back", 1, reclaim)
 
 
-def _taken_back(context: Context, pod_set: PodSet, flavor: FlavorPolicy, count: int) -> Threat | Rejection:
+def _taken_back(price: ComputePrice | Rejection | None, flavor: FlavorPolicy, count: int) -> Threat | Rejection:
     """Spot capacity of which nobody knows how long it lasts is not known to be cheap."""
-    price = price_of(context, pod_set, flavor)
-    if not isinstance(price, ComputePrice):
+    if isinstance(price, Rejection):
         return price
-    if price.interruption_s is None:
-        detail = Detail(price.product, flavor=flavor.name, seen=(price.source,))
+    if price is None or price.interruption_s is None:
+        detail = Detail(flavor.product or flavor.name, flavor=flavor.name, seen=(price.source,) if price else ())
         return Rejection(Reason.INTERRUPTION_UNKNOWN, Resolver.OPERATOR, detail)
     return Threat(f"{flavor.name} nodes on spot x {count}", count, price.interruption_s, price.source)
 
 
 def _lasting_s(context: Context) -> int:
     """How long the gang runs: as long as its slowest flavor."""
-    slowest = min((speed_of(context, flavor) for _, flavor in placed(context) if flavor is not None), default=1000)
+    slowest = min([offer.speed for offer in context.offers if offer.flavor is not None], default=1000)
     return div_half_up(context.setting.estimate.duration_s * 1000, slowest)
 
 

@@ -7,7 +7,7 @@ from dispatcher.core.decision import Line, Term, TermKind
 from dispatcher.core.policy import ComputePrice
 from dispatcher.core.prices import div_half_up, gpu_price
 from dispatcher.core.resources import is_gpu
-from dispatcher.core.terms.bills import billed, speed_of
+from dispatcher.core.terms.bills import billed
 
 
 def stranded(context: Context) -> Term:
@@ -21,7 +21,7 @@ def stranded(context: Context) -> Term:
             continue
         found = gpu_price(context.site, flavor, context.policy.prices, context.dated)
         if isinstance(found, ComputePrice) and is_gpu(broken.resource):
-            speed = speed_of(context, flavor)
+            speed = flavor.speed(context.setting.plan.workload_class)
             whole = broken.amount * found.usd_micro_per_hour * seconds * share
             amount = div_half_up(whole, 3600 * speed)
             quantity = div_half_up(broken.amount * 1000 * seconds, speed)
