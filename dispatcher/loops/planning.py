@@ -37,7 +37,7 @@ from dispatcher.state import FleetState
 LOOP = "dispatch"
 BATCH = 16
 """Nominations that are written side by side; after each batch the views are read anew."""
-SIGNATURES = 4096
+SHARED_REASONS = 4096
 SLICE_S = 0.01
 """How long decisions are made in one go: then everything else in the process has its turn."""
 OWNER_GRACE_S = 10.0
@@ -101,7 +101,8 @@ class Planner:
     """Whether a whole cycle is done: from then on little is new at a time."""
     _requests: Requests = field(default_factory=Requests)
     _line: WaitingLine = field(default_factory=WaitingLine)
-    _asked: set[WorkloadUid] = field(default_factory=set)
+    _recalled: set[WorkloadUid] = field(default_factory=set)
+    """Whose newest decision was asked of the store in this term."""
     _ownerless: dict[WorkloadUid, datetime] = field(default_factory=dict)
     """Since when each Workload has been seen without its job."""
     _patience: Patience = field(init=False)
@@ -109,7 +110,7 @@ class Planner:
     """When what is remembered here began: with the start, or with our term."""
     _roads: dict[WorkloadUid, Traffic] = field(default_factory=dict)
     """What stood between each that waits and its clusters, apart from these."""
-    _told: dict[int, tuple[tuple[Candidate, ...], object]] = field(default_factory=dict)
+    _shared_reasons: dict[int, tuple[tuple[Candidate, ...], object]] = field(default_factory=dict)
     """What candidates that many requests share are to a person; by identity, since they are kept here."""
 
     def __post_init__(self) -> None:
@@ -121,7 +122,7 @@ class Planner:
         self._begun_at = self.state.clock.now()
         self._patience.forget()
         self._ownerless.clear()
-        self._asked.clear()
+        self._recalled.clear()
         self.retries.clear()
         self.breaker.clear()
         self.waits.clear()
@@ -133,7 +134,7 @@ class Planner:
         snapshot = self.state.snapshot(now)
         found = await self._line.of(hub, slices.pause)
         self._requests.valid_for(hub, self.state.policy)
-        await self._remember(store, [entry.workload for entry in found if entry.workload.uid not in self._asked])
+        await self._recall(store, [entry.workload for entry in found if entry.workload.uid not in self._recalled])
         await slices.pause()
         await self._read(snapshot, slices)
         road = Road(self.state, hub, found, self.rounds, self._class_of)
@@ -211,23 +212,23 @@ class Planner:
         known = self.state.latest.get(decision.workload)
         self.state.latest[decision.workload] = decision
         self._roads[decision.workload] = seen.snapshot.traffic
-        if decision.workload in self.waits or known is None or self._signature(known) != self._signature(decision):
+        if decision.workload in self.waits or known is None or self._as_seen(known) != self._as_seen(decision):
             self.waits[decision.workload] = (decision, seen)
 
-    def _signature(self, decision: Decision) -> object:
+    def _as_seen(self, decision: Decision) -> object:
         """What makes two waits the same wait for a person: the outcome and what lasts of the reasons per cluster. That
         there is no room comes and goes: it counts where nothing else stands in the way, and neither amounts nor whether
         the room is used, promised or in pieces."""
         candidates = decision.candidates
-        known = self._told.get(id(candidates))
+        known = self._shared_reasons.get(id(candidates))
         if known is None or known[0] is not candidates:
-            if len(self._told) >= SIGNATURES:
-                self._told.clear()
+            if len(self._shared_reasons) >= SHARED_REASONS:
+                self._shared_reasons.clear()
             reasons = tuple(
                 (c.cluster, bool(c.rejections), tuple(r.reason for r in c.rejections if r.reason not in _ROOM))
                 for c in candidates
             )
-            known = self._told[id(candidates)] = (candidates, reasons)
+            known = self._shared_reasons[id(candidates)] = (candidates, reasons)
         return (decision.outcome, decision.policy_digest, decision.kept and decision.kept.reason, known[1])
 
     def _class_of(self, workload: HubWorkload) -> str | None:
@@ -282,14 +283,14 @@ class Planner:
             attempt = previous.attempt + (1 if made and not request.already_nominated else 0)
         return request if request.attempt == attempt else self._requests.renumbered(request, attempt)
 
-    async def _remember(self, store: Store, unknown: Sequence[HubWorkload]) -> None:
+    async def _recall(self, store: Store, unknown: Sequence[HubWorkload]) -> None:
         """Know the newest decision on each of these Workloads: asked of the store once, for all of them together, after
         a start or a change of leader. On what was created since then nobody else has decided."""
         begun_at = self._begun_at + timedelta(seconds=SKEW_S)
         older = [workload.uid for workload in unknown if workload.created_at <= begun_at]
         for decision in await store.newest_of(older) if older else ():
             self.state.latest[decision.workload] = decision
-        self._asked.update(workload.uid for workload in unknown)
+        self._recalled.update(workload.uid for workload in unknown)
 
     # --- patience ---
 
@@ -336,5 +337,5 @@ class Planner:
             for uid in [uid for uid in cell if uid not in alive]:
                 del cell[uid]
         self.retries.keep(alive)
-        self._asked &= alive.keys()
+        self._recalled &= alive.keys()
         self._requests.keep(alive)

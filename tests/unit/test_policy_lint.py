@@ -81,9 +81,15 @@ def test_a_good_bundle_has_no_findings(tmp_path: Path) -> None:
     assert to_text(result, Level.NOTE).endswith(f"2 rules, digest {result.digest}: 0 errors, 0 warnings, 0 notes\n")
 
 
+def changed(old: str, new: str) -> str:
+    """The rules with one place of them changed; the place must be there exactly once."""
+    assert RULES.count(old) == 1, f"{old!r} is {RULES.count(old)} times in the rules"
+    return RULES.replace(old, new)
+
+
 def added(more: str) -> str:
     """The rules with further ones, above the sets."""
-    return RULES.replace("sets:\n", f"{more}sets:\n")
+    return changed("sets:\n", f"{more}sets:\n")
 
 
 FORBID_EU = """\
@@ -163,7 +169,7 @@ FINDINGS = [
         id="a permit that a requirement excludes",
     ),
     pytest.param(
-        RULES.replace('in: "@eu"', "in: [JP]"),
+        changed('in: "@eu"', "in: [JP]"),
         "residency/rules.yaml:6:3: warning dead-permit personal: no cluster or store that is known satisfies it; "
         "data with label personal goes nowhere",
         id="a permit that no cluster satisfies, with data that waits for it",
@@ -193,41 +199,41 @@ FINDINGS = [
         id="a rule that no test guards",
     ),
     pytest.param(
-        RULES.replace("[DE, FI, FR], source", "[DE, FI, FR, UK], source"),
+        changed("[DE, FI, FR], source", "[DE, FI, FR, UK], source"),
         "residency/rules.yaml:13:30: error not-as-written UK: not an ISO 3166-1 country; did you mean 'GB'?",
         id="UK is not a country",
     ),
     pytest.param(
-        RULES.replace("[DE, FI, FR], source", "[DE, FI, FR, XI], source"),
+        changed("[DE, FI, FR], source", "[DE, FI, FR, XI], source"),
         "residency/rules.yaml:13:30: error not-as-written XI: a customs territory, not a country; "
         "write GB, and ask for the customs_territory where it matters",
         id="XI needs an explicit mapping",
     ),
     pytest.param(
-        RULES.replace('in: "@eu"', 'in: "@euu"'),
+        changed('in: "@eu"', 'in: "@euu"'),
         "residency/rules.yaml:10:12: error unknown-set euu: not one of the sets of residency/; did you mean 'eu'?",
         id="an unknown set",
     ),
     pytest.param(
-        RULES.replace("labels: [personal]", "labels: [personel]"),
+        changed("labels: [personal]", "labels: [personel]"),
         "residency/rules.yaml:6:3: error unknown-label personel: not one of the labels of data.yaml; "
         "did you mean 'personal'?",
         id="an unknown label",
     ),
     pytest.param(
-        RULES.replace("labels: [personal]", "labels: [public]"),
+        changed("labels: [personal]", "labels: [public]"),
         "data.yaml:5:3: warning label-without-rule personal: no rule permits it anything: such data goes nowhere; "
         "write a permit",
         id="a label without a rule",
     ),
     pytest.param(
-        RULES.replace("verify_by: 2027-06-30", "verify_by: 2026-11-01"),
+        changed("verify_by: 2027-06-30", "verify_by: 2026-11-01"),
         "residency/rules.yaml:13:3: warning verify-source eu: was to be verified by 2026-11-01; "
         "look it up again (for tests)",
         id="a set that was to be looked up again",
     ),
     pytest.param(
-        RULES.replace(", verify_by: 2027-06-30", ""),
+        changed(", verify_by: 2027-06-30", ""),
         "residency/rules.yaml:13:3: warning set-without-verify-by eu: nobody is told to look its source up again; "
         "add verify_by:",
         id="a set that nobody is to look up again",
@@ -248,13 +254,13 @@ FINDINGS = [
         id="a set that contains itself",
     ),
     pytest.param(
-        RULES.replace("  personal:\n", "  public:\n"),
+        changed("  personal:\n", "  public:\n"),
         "residency/rules.yaml:6:3: error not-as-written public: the key is there twice, first on line 2; "
         "remove or rename one of them",
         id="a duplicate key",
     ),
     pytest.param(
-        RULES.replace("verify_by: 2027-06-30", "verify_by: 1969-12-31"),
+        changed("verify_by: 2027-06-30", "verify_by: 1969-12-31"),
         "residency/rules.yaml:13:61: error not-as-written 1969-12-31: a day before 1970; correct the year",
         id="a date before 1970",
     ),
@@ -279,7 +285,7 @@ def test_each_finding_has_its_place_code_and_fix(tmp_path: Path, rules: str, exp
 
 
 def test_norway_is_a_country_with_quotes_or_without(tmp_path: Path) -> None:
-    result = linted(tmp_path, RULES.replace("[DE, FI, FR], source", "[DE, NO, 'NO'], source"))
+    result = linted(tmp_path, changed("[DE, FI, FR], source", "[DE, NO, 'NO'], source"))
     assert result.ok
     assert not result.of(Level.ERROR)
 
@@ -355,7 +361,7 @@ def test_a_mode_that_may_slip_unseen_is_told_of(tmp_path: Path) -> None:
 
 
 def test_errors_elsewhere_are_counted_and_rules_are_looked_at_all_the_same(tmp_path: Path) -> None:
-    files: dict[str, str | bytes] = {**SMALL, R: RULES.replace('"@eu"', '"@ue"'), "prices.yaml": "surprise: 1\n"}
+    files: dict[str, str | bytes] = {**SMALL, R: changed('"@eu"', '"@ue"'), "prices.yaml": "surprise: 1\n"}
     result = lint_rules(write(tmp_path / "b", files), NOW)
     assert (result.ok, result.elsewhere > 0, [f.code for f in result.findings]) == (False, True, ["unknown-set"])
     assert "in other files: entrepot blueprint lint" in to_text(result, Level.NOTE)
@@ -376,7 +382,7 @@ def test_the_same_findings_whatever_the_order_of_files(tmp_path: Path) -> None:
 
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
-    return write(tmp_path / "b", {**SMALL, R: RULES.replace('"@eu"', '"@ue"')})
+    return write(tmp_path / "b", {**SMALL, R: changed('"@eu"', '"@ue"')})
 
 
 def test_json_has_places_codes_and_counts(tmp_path: Path) -> None:
@@ -387,7 +393,7 @@ def test_json_has_places_codes_and_counts(tmp_path: Path) -> None:
 
 
 def test_sarif_names_each_code_once_and_each_place(tmp_path: Path) -> None:
-    sarif = to_sarif(linted(tmp_path, RULES.replace('"@eu"', '"@ue"')), Level.NOTE)
+    sarif = to_sarif(linted(tmp_path, changed('"@eu"', '"@ue"')), Level.NOTE)
     run_, *_ = sarif["runs"]
     assert sarif["version"] == "2.1.0"
     assert run_["tool"]["driver"]["rules"] == [{"id": "unknown-set"}]
@@ -397,7 +403,7 @@ def test_sarif_names_each_code_once_and_each_place(tmp_path: Path) -> None:
 
 
 def test_annotations_escape_what_would_end_them(tmp_path: Path) -> None:
-    result = linted(tmp_path, RULES.replace('"@eu"', '"@ue"'))
+    result = linted(tmp_path, changed('"@eu"', '"@ue"'))
     text = to_github(result, Level.NOTE)
     assert text.startswith("::error file=")
     assert "line=10,col=12,title=unknown-set::ue: not one of the sets" in text

@@ -98,59 +98,72 @@ def asked(world: World, test: str, head: str = HEAD) -> list[tuple[str, str, str
     return [(d.what, d.expected, d.got) for f in run(world.law, cases).failures for d in f.differences]
 
 
+def said(to: str, expect: str, labels: str = "personal", flows: str = "process", **more: str) -> str:
+    """The text of one test: what goes where, and what is expected of it; `more` are further keys."""
+    keys = {"labels": f"[{labels}]", "flows": f"[{flows}]", "to": to, **more, "expect": f"{{{expect}}}"}
+    return "\n".join(f"{key}: {value}" for key, value in keys.items())
+
+
 RIGHT = [
+    pytest.param(said("berlin", "answer: allow, rule: personal"), id="allow"),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: berlin\nexpect: {answer: allow, rule: personal}", id="allow"
-    ),
-    pytest.param(
-        "labels: [personal]\nflows: [process, checkpoint]\nto: oslo\n"
-        "expect: {answer: deny, code: no-permit, rule: personal, "
-        "clause: destination.country in @eu, running: stop_now}",
+        said(
+            "oslo",
+            "answer: deny, code: no-permit, rule: personal, clause: destination.country in @eu, running: stop_now",
+            flows="process, checkpoint",
+        ),
         id="deny with code, rule, clause and what becomes of running work",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: unknown\n"
-        "expect: {answer: indeterminate, code: fact-unknown, fact: destination.country, gap: missing}",
+        said("unknown", "answer: indeterminate, code: fact-unknown, fact: destination.country, gap: missing"),
         id="a fact that is missing",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: unvouched\n"
-        "expect: {answer: indeterminate, code: fact-unknown, gap: unattested}",
+        said("unvouched", "answer: indeterminate, code: fact-unknown, gap: unattested"),
         id="a fact that nobody vouches for",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: old\n"
-        "expect: {answer: indeterminate, code: fact-unknown, gap: expired}",
+        said("old", "answer: indeterminate, code: fact-unknown, gap: expired"),
         id="a fact that is too old (residency.md case 25)",
     ),
-    pytest.param("labels: [public]\nflows: [process]\nto: old\nexpect: {answer: allow}", id="public data all the same"),
+    pytest.param(said("old", "answer: allow", labels="public"), id="public data all the same"),
     pytest.param(
-        "labels: [personal]\nflows: [checkpoint]\nto: berlin\n"
-        "expect: {answer: allow, obligations: [record: [image_digest]]}",
+        said("berlin", "answer: allow, obligations: [record: [image_digest]]", flows="checkpoint"),
         id="exactly these obligations",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: berlin\ntenant: guest\n"
-        "expect: {answer: allow, would: [{rule: personal-not-for-dogs, mode: shadow, clause: tenant.country in JP}]}",
+        said(
+            "berlin",
+            "answer: allow, would: [{rule: personal-not-for-dogs, mode: shadow, clause: tenant.country in JP}]",
+            tenant="guest",
+        ),
         id="what a shadow rule would do",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: paris\nexpect: {answer: allow, valid_until: 2026-12-15}",
+        said("paris", "answer: allow, valid_until: 2026-12-15"),
         id="until when it holds",
     ),
     pytest.param(
-        "now: 2026-12-15T00:00:00Z\nlabels: [personal]\nflows: [process]\nto: paris\n"
-        "expect: {answer: deny, code: no-permit, rule: personal}",
+        said("paris", "answer: deny, code: no-permit, rule: personal", now="2026-12-15T00:00:00Z"),
         id="another instant",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: oslo\ndata_set: crops\nqueue: training\n"
-        "expect: {answer: allow, exceptions: [trial], valid_until: 2026-12-10T12:00:00Z}",
+        said(
+            "oslo",
+            "answer: allow, exceptions: [trial], valid_until: 2026-12-10T12:00:00Z",
+            data_set="crops",
+            queue="training",
+        ),
         id="an exception, and its end",
     ),
     pytest.param(
-        "now: 2026-12-10T12:00:00Z\nlabels: [personal]\nflows: [process]\nto: oslo\ndata_set: crops\nqueue: training\n"
-        "expect: {answer: deny, code: no-permit, rule: personal, exceptions: []}",
+        said(
+            "oslo",
+            "answer: deny, code: no-permit, rule: personal, exceptions: []",
+            now="2026-12-10T12:00:00Z",
+            data_set="crops",
+            queue="training",
+        ),
         id="an exception at the instant of its expiry (residency.md case 9)",
     ),
     pytest.param(
@@ -171,13 +184,11 @@ RIGHT = [
         id="a plan of hops (residency.md case 7)",
     ),
     pytest.param(
-        "labels: [public, personal]\nflows: [process]\nto: oslo\n"
-        "expect: {answer: deny, code: no-permit, rule: personal, label: personal}",
+        said("oslo", "answer: deny, code: no-permit, rule: personal, label: personal", labels="public, personal"),
         id="the label that refuses (residency.md case 2)",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: cloud\n"
-        "expect: {answer: indeterminate, code: fact-unknown, rule: personal}",
+        said("cloud", "answer: indeterminate, code: fact-unknown, rule: personal"),
         id="a cluster of the fleet",
     ),
 ]
@@ -190,56 +201,52 @@ def test_what_is_expected_rightly_passes(world: World, test: str) -> None:
 
 WRONG = [
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: oslo\nexpect: {answer: allow, rule: personal}",
+        said("oslo", "answer: allow, rule: personal"),
         [("answer", "allow", "deny")],
         id="another answer",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: oslo\nexpect: {answer: deny, code: no-rule}",
+        said("oslo", "answer: deny, code: no-rule"),
         [("code", "no-rule", "no-permit")],
         id="another code",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: oslo\n"
-        "expect: {answer: deny, code: no-permit, rule: personal, clause: destination.tenancy equals dedicated}",
+        said("oslo", "answer: deny, code: no-permit, rule: personal, clause: destination.tenancy equals dedicated"),
         [("clause", "destination.tenancy equals dedicated", "destination.country in @eu")],
         id="another clause",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: berlin\nexpect: {answer: allow, rule: public}",
+        said("berlin", "answer: allow, rule: public"),
         [("rule", "public", "personal")],
         id="another rule",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: berlin\nexpect: {answer: allow, rule: personal, mode: warn}",
+        said("berlin", "answer: allow, rule: personal, mode: warn"),
         [("mode", "warn of personal", "enforce")],
         id="another mode",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: berlin\n"
-        "expect: {answer: allow, obligations: [{record: [image_digest, driver_version]}]}",
+        said("berlin", "answer: allow, obligations: [{record: [image_digest, driver_version]}]"),
         [("obligations", "record driver_version image_digest", "record image_digest")],
         id="other obligations",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: berlin\ntenant: guest\nexpect: {answer: allow, would: []}",
+        said("berlin", "answer: allow, would: []", tenant="guest"),
         [("would", "nothing", "personal-not-for-dogs would deny")],
         id="a shadow rule that was not expected",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: berlin\ntenant: own\n"
-        "expect: {answer: allow, would: [{rule: personal-not-for-dogs, mode: shadow}]}",
+        said("berlin", "answer: allow, would: [{rule: personal-not-for-dogs, mode: shadow}]", tenant="own"),
         [("would", "personal-not-for-dogs", "nothing")],
         id="a shadow rule that said nothing",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: paris\nexpect: {answer: allow, valid_until: 2027-01-01}",
+        said("paris", "answer: allow, valid_until: 2027-01-01"),
         [("valid_until", "2027-01-01T00:00:00+00:00", "2026-12-15T00:00:00+00:00")],
         id="another end",
     ),
     pytest.param(
-        "labels: [personal]\nflows: [process]\nto: oslo\n"
-        "expect: {answer: deny, code: no-permit, rule: personal, running: drain}",
+        said("oslo", "answer: deny, code: no-permit, rule: personal, running: drain"),
         [("running", "drain", "stop_now")],
         id="another fate of running work",
     ),

@@ -76,7 +76,7 @@ async def _hub(client: ApiClient, plan: SurveyPlan, clock: Clock) -> HubSurvey:
         async with asyncio.timeout(plan.cluster_deadline_s):
             return await read_hub(client, plan.credentials, plan.kueue_namespace, clock)
     except (EntrepotError, TimeoutError, BaseExceptionGroup) as error:
-        return HubSurvey(HubFacts(ClusterFacts(HUB, error=_told(error, plan))), {})
+        return HubSurvey(HubFacts(ClusterFacts(HUB, error=_why_unread(error, plan))), {})
 
 
 async def _worker(name: str, client: ApiClient, wanted: Wanted, by: tuple[SurveyPlan, Clock, Progress]) -> WorkerFacts:
@@ -88,7 +88,7 @@ async def _worker(name: str, client: ApiClient, wanted: Wanted, by: tuple[Survey
             return found
     except (EntrepotError, TimeoutError, BaseExceptionGroup) as error:
         progress(f"{name}: not reached")
-        return WorkerFacts(ClusterFacts(name, error=_told(error, plan)))
+        return WorkerFacts(ClusterFacts(name, error=_why_unread(error, plan)))
     finally:
         await client.close()
 
@@ -114,7 +114,7 @@ async def _multikueue_accounts(found: HubSurvey, plan: SurveyPlan, clock: Clock)
     return tuple(task.result() for task in tasks)
 
 
-def _told(error: BaseException, plan: SurveyPlan) -> str:
+def _why_unread(error: BaseException, plan: SurveyPlan) -> str:
     """Why a cluster was not read, in one line."""
     if isinstance(error, TimeoutError):
         return f"it was not read within {plan.cluster_deadline_s:g} s"
@@ -122,5 +122,5 @@ def _told(error: BaseException, plan: SurveyPlan) -> str:
         expected, others = error.split(EntrepotError)
         if others is not None:
             raise error  # a bug of ours keeps its traceback
-        return _told(expected.exceptions[0], plan) if expected is not None else str(error)
+        return _why_unread(expected.exceptions[0], plan) if expected is not None else str(error)
     return str(error)
