@@ -90,13 +90,14 @@ class ManualClock:
         """Move on from deadline to deadline; tasks that wake run before time goes on."""
         end = self._now + timedelta(seconds=seconds)
         await settle()
-        while (due := self._next_deadline()) is not None and due <= end:
+        while (due := self.next_deadline()) is not None and due <= end:
             self._move_to(max(due, self._now))
             await settle()
         self._move_to(end)
         await settle()
 
-    def _next_deadline(self) -> datetime | None:
+    def next_deadline(self) -> datetime | None:
+        """When the first of those who sleep is to be woken; None where nobody sleeps."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] if self._sleepers else None

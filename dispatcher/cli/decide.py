@@ -41,9 +41,9 @@ def decide(
     from dispatcher.core.decide import decide as decide_on
     from dispatcher.web import decisions as shown
 
-    taken = _snapshot(snapshot)
+    taken = read_snapshot(snapshot)
     at = _instant(now) if now is not None else taken.taken_at
-    loaded = _blueprint(blueprint, at)
+    loaded = read_blueprint(blueprint, at)
     assert loaded.policy is not None
     if loaded.policy.digest != taken.policy_digest:
         note(f"the snapshot was taken under policy {taken.policy_digest}; this decides under {loaded.policy.digest}")
@@ -57,7 +57,8 @@ def decide(
     emit(view, None, output, partial(decision_page, view))
 
 
-def _snapshot(file: Path) -> TakenSnapshot:
+def read_snapshot(file: Path) -> TakenSnapshot:
+    """A file of `entrepot snapshot`. Raises CliError."""
     from dispatcher.store import CodecError
     from dispatcher.store.documents import decode_snapshot
 
@@ -79,7 +80,8 @@ def _instant(text: str) -> datetime:
     return found.astimezone(UTC)
 
 
-def _blueprint(folder: Path, at: datetime) -> LoadResult:
+def read_blueprint(folder: Path, at: datetime) -> LoadResult:
+    """A blueprint with its policy. Raises CliError, with every error in it."""
     from dispatcher.config import load_blueprint
 
     loaded = load_blueprint(folder, at)

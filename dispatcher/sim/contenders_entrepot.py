@@ -16,6 +16,7 @@ from connectors.embedded.objects import Workload
 from connectors.embedded.witness import Happening
 from dispatcher.core.decision import Decision
 from dispatcher.core.ids import ClusterName
+from dispatcher.core.ports import Notice
 from dispatcher.core.watchdog import Finding
 from dispatcher.loops import dispatch, notify, watch_copies
 from dispatcher.loops.dispatch import DispatchLoop
@@ -30,8 +31,15 @@ from dispatcher.sim.contenders_memo import PatientMemo
 from dispatcher.sim.engine_store import MemoryStore
 from dispatcher.state import BlueprintStatus, FleetState
 
-IDLE_S = 600.0
+_IDLE = timedelta(minutes=10)
 """How long nothing but time may pass while something waits, before it is looked at again all the same."""
+
+
+class Unheard(NoticeLoop):
+    """Takes no notices."""
+
+    def put(self, notice: Notice) -> None:
+        """Not kept."""
 
 
 @dataclass(slots=True)
@@ -55,29 +63,38 @@ class Beat:
 
     rest: timedelta
     resync: timedelta
+    looked_at: datetime
     next_at: datetime | None = None
-    _looked_at: datetime | None = None
     _woken: bool = False
 
     def changed(self, now: datetime) -> None:
-        if self.next_at is None:
-            self.next_at = now + self.rest
-        else:
+        """Something has changed: it wakes the loop, unless it rests already, from an earlier change or from a wait that
+        has just run out."""
+        if self.next_at is not None:
             self._woken = True
+            return
+        step = self.resync + self.rest
+        into = (now - self.looked_at) % step
+        resting = into >= self.resync
+        self.next_at = now + (step - into if resting else self.rest)
+        self._woken = into > self.resync
 
-    def looked(self, now: datetime, changed: bool) -> None:
-        """A look is over; `changed`: it has changed something itself."""
-        again, self._woken, self._looked_at = self._woken or changed, False, now
+    def looked(self, now: datetime) -> None:
+        """It looks. What this changes is told by `changed`."""
+        again, self._woken, self.looked_at = self._woken, False, now
         self.next_at = now + self.rest if again else None
 
     def due(self, idle: bool) -> datetime | None:
-        """The next look, where something changed; else the next one by the clock. `idle`: those before IDLE_S has
+        """The next look, where something changed; else the next one by the clock. `idle`: those before _IDLE has
         passed may be left out, since they must come out as the last one did."""
-        if self.next_at is not None or self._looked_at is None:
+        if self.next_at is not None:
             return self.next_at
         step = self.resync + self.rest
-        skipped = int(timedelta(seconds=IDLE_S) / step) if idle else 0
-        return self._looked_at + step * (1 + skipped)
+        return self.looked_at + step * (_IDLE // step if idle else 1)
+
+
+_WATCHED = timedelta(minutes=1)
+"""How long after an eviction the watchdog looks: it has concluded by then, or goes on while there is a finding."""
 
 
 def _seconds(seconds: float) -> timedelta:
@@ -153,6 +170,9 @@ class Entrepot:
     copies: CopiesLoop = field(init=False)
     looks: int = 0
     _beat: Beat = field(init=False)
+    _copies_beat: Beat = field(init=False)
+    _watched_until: datetime | None = None
+    """Until when the watchdog looks: for a while after anything was evicted."""
     _seen: int = -1
     _recovered: bool = False
 
@@ -163,50 +183,79 @@ class Entrepot:
             health.register(name, 60.0)
         status = BlueprintStatus(policy.digest, clock.now())
         self.state = FleetState(clock, policy, status, fleet.hub, dict(fleet.workers))
-        notices = NoticeLoop(fleet.hub, clock, metrics, health, Waker(clock))
+        notices = Unheard(fleet.hub, clock, metrics, health, Waker(clock))
         self.loop = DispatchLoop(self.state, self.store, notices, metrics, health, Waker(clock))
-        untold = Untold(self.state, notices, metrics)
         self.loop.planner.memo = PatientMemo()
-        self.loop.planner.teller = self.loop.writer.teller = untold
-        self.copies = CopiesLoop(self.state, notices, metrics, health, Waker(clock))
-        self._beat = Beat(_seconds(rest_s(0.0)), _seconds(dispatch.RESYNC_S))
+        self.loop.planner.teller = self.loop.writer.teller = Untold(self.state, notices, metrics)
+        self.copies = CopiesLoop(self.state, notices, metrics, health, Waker(clock), self._learned)
+        self._beat = Beat(_seconds(rest_s(0.0)), _seconds(dispatch.RESYNC_S), clock.now())
+        self._copies_beat = Beat(_seconds(watch_copies.SETTLE_S), _seconds(watch_copies.RESYNC_S), clock.now())
+        self._seen = fleet.revision()
+
+    def _learned(self) -> None:
+        """The watchdog has found what dispatch should know of."""
+        self.stakes.worth = True
+        self._beat.changed(self.arena.clock.now())
 
     def heard(self, what: Happening, where: ClusterName | None, workload: Workload) -> None:
         """As Contender."""
         self.stakes.heard(what, where, workload)
+        if what is Happening.EVICTED:
+            self._watched_until = self.arena.clock.now() + _WATCHED
 
     def notice(self) -> None:
         """As Contender."""
         seen = self.arena.fleet.revision()
         if seen != self._seen:
             self._seen = seen
-            self._beat.changed(self.arena.clock.now())
+            self._wake()
+
+    def _wake(self) -> None:
+        now = self.arena.clock.now()
+        self._beat.changed(now)
+        self._copies_beat.changed(now)
 
     def due(self) -> datetime | None:
         """As Contender."""
-        if self._beat.next_at is None and not (self.stakes.waiting or self.stakes.nominated or self.state.holds):
-            return None
-        return self._beat.due(self._idle())
+        stakes, due = self.stakes, self._beat.next_at
+        if due is None and (stakes.waiting or stakes.nominated or self.state.holds):
+            due = self._beat.due(self._idle())
+        if self._copies_beat.next_at is not None or self._watched_until is not None:
+            watched = self._copies_beat.due(idle=False)
+            due = watched if due is None or (watched is not None and watched < due) else due
+        return due
 
     def _idle(self) -> bool:
         """Whether all that waits waits for something to change, and for no time to pass."""
         loop = self.loop
-        return not (self.stakes.nominated or self.state.holds or loop.rounds.open or self.state.avoided)
+        timed = loop.rounds.open or loop.planner.held_up or self.state.avoided
+        return not (self.stakes.nominated or self.state.holds or timed)
 
     async def look(self) -> None:
-        """As Contender. The look that nobody needs is only entered into the beat."""
-        now, woken = self.arena.clock.now(), self._beat.next_at is not None
-        changed = False
+        """As Contender: whichever of its two loops is due. A look that nobody needs is only entered into the beat."""
+        now = self.arena.clock.now()
+        watched, due = self._copies_beat.due(idle=False), self._beat.due(self._idle())
+        if watched is not None and watched <= now:
+            await self._look_at_copies(now)
+        if due is not None and due <= now:
+            await self._dispatch(now)
+
+    async def _dispatch(self, now: datetime) -> None:
+        woken = self._beat.next_at is not None
+        self._beat.looked(now)
         if self.stakes.worth or not woken:
             self.stakes.worth = False
-            await self._cycle()
-            seen = self.arena.fleet.revision()
-            changed, self._seen = seen != self._seen, seen
-        self._beat.looked(now, changed)
+            self.looks += 1
+            if not self._recovered:
+                await self.loop.recover()
+                self._recovered = True
+            await self.loop.cycle()
+            self.notice()
 
-    async def _cycle(self) -> None:
-        self.looks += 1
-        if not self._recovered:
-            await self.loop.recover()
-            self._recovered = True
-        await self.loop.cycle()
+    async def _look_at_copies(self, now: datetime) -> None:
+        self._copies_beat.looked(now)
+        if self._watched_until is not None:
+            await self.copies.cycle()
+            self.notice()
+            if now > self._watched_until and not self.state.avoided and not self.state.findings:
+                self._watched_until = None

@@ -37,6 +37,8 @@ class Nominator:
     _next_at: datetime | None = None
     _later: dict[WorkloadUid, datetime] = field(default_factory=dict)
     """When a workload is to be looked at again, though nothing has changed."""
+    _due: frozenset[WorkloadUid] = frozenset()
+    """Those whose time has come with this look."""
 
     def wanted(self, workload: HubWorkload, hub: HubView) -> tuple[ClusterName, ...]:
         """Where a waiting workload is nominated; empty: nowhere yet."""
@@ -66,7 +68,9 @@ class Nominator:
         """As Contender."""
         self._next_at = None
         hub = self.arena.fleet.hub.view()
-        self._later = {uid: at for uid, at in self._later.items() if uid in hub.workloads}
+        now = self.arena.clock.now()
+        self._due = frozenset(uid for uid, at in self._later.items() if at <= now)
+        self._later = {uid: at for uid, at in self._later.items() if at > now and uid in hub.workloads}
         for uid, workload in hub.workloads.items():
             phase = standing(workload, hub).phase
             if phase is Phase.WAITING:
@@ -103,8 +107,7 @@ class Incremental(Nominator):
 
     def more(self, workload: HubWorkload, hub: HubView) -> tuple[ClusterName, ...]:
         listed = candidates_of(workload, hub)
-        due = self._later.get(workload.uid)
-        if due is None or due > self.arena.clock.now() or len(workload.nominated) >= len(listed):
+        if workload.uid not in self._due or len(workload.nominated) >= len(listed):
             return workload.nominated
         self._again(workload)
         return listed[: len(workload.nominated) + STEP]

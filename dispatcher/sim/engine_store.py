@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -33,7 +34,9 @@ class MemoryStore:
     async def commit(
         self, decision: Decision, hold: Hold | None, intent: Intent | None, seen: Inputs | None = None
     ) -> None:
-        """As Store."""
+        """As Store. Like every store it lets others run meanwhile: nominations that are written side by side all have
+        their holds in place before the first of them is written."""
+        await asyncio.sleep(0)
         for what, part in (("hold", hold), ("intent", intent)):
             if part is not None and (part.decision, part.workload) != (decision.id, decision.workload):
                 raise Refused(f"store: {what} of decision {part.decision} cannot be committed with {decision.id}")

@@ -69,7 +69,7 @@ class Ledger:
     """When something happened last."""
     _pages: dict[str, _Page] = field(default_factory=dict)
     _preempting: dict[tuple[ClusterName, str], list[_Page]] = field(default_factory=dict)
-    """Whoever was stopped for a copy (cluster, job) that has not got its quota yet."""
+    """Whoever was stopped for a copy (cluster, job) that does not run yet: for nothing, if it never does."""
     _evicting: tuple[ClusterName, str] | None = None
     _routes: dict[tuple[ClusterName, str], EgressPrice | None] = field(default_factory=dict)
 
@@ -108,9 +108,9 @@ class Ledger:
                 page.preemptions += 1
                 if self._evicting is not None:
                     self._preempting.setdefault(self._evicting, []).append(page)
-            case Happening.RESERVED:
+            case Happening.STARTED:
                 self._preempting.pop((where, key), None)
-            case Happening.DELETED if workload.quota_reserved_at is None:
+            case Happening.DELETED:
                 for victim in self._preempting.pop((where, key), ()):
                     victim.needless += 1
 
@@ -171,7 +171,8 @@ class Ledger:
                 continue
             size = self.setup.scenario.catalog[reading.data_set].size_bytes
             page.egress_usd_micro += transfer_amount(route, size, reading.epochs)
-            page.egress_bytes += size * reading.epochs
+            if route.from_region != route.to_region:
+                page.egress_bytes += size * reading.epochs
             seconds += transfer_time_s(route, size, reading.epochs) or 0
         return seconds
 

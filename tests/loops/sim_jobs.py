@@ -1,4 +1,4 @@
-"""Small scenarios for the simulator's tests, on the fleet that comes with it: four sites of 96 H100 each."""
+"""Small scenarios for the simulator's tests, on the fleet that comes with it: four sites of 48 H100 each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def scenario(*jobs: SimJob, data: tuple[SimDataSet, ...] = (), seed: int = 1) ->
 def crowd(count: int, *, urgent: bool = False) -> Scenario:
     """Jobs of many sizes and lengths that come faster than they end, so that some wait, some queue ahead of capacity,
     and with `urgent` some stop others."""
-    sizes = ((1, 8), (4, 8), (1, 4), (2, 8), (1, 1), (8, 8), (1, 2), (12, 8))
+    sizes = ((1, 8), (3, 8), (1, 4), (2, 8), (1, 1), (5, 8), (1, 2), (6, 8))
     kinds = (("models", WorkloadClass.TRAINING), ("simulation", WorkloadClass.SIMULATION))
     jobs = []
     for number in range(count):
