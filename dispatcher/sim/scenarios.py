@@ -10,6 +10,7 @@ from dispatcher.config.problems import did_you_mean
 from dispatcher.core.errors import Fatal
 from dispatcher.sim.generator import FleetShape, Overlay, Plan, Shape, TracePlan, fleet_shape, from_plan, from_trace
 from dispatcher.sim.generator.catalog import DataMix
+from dispatcher.sim.generator.classes import TYPE_AFFINITY
 from dispatcher.sim.jobs import Scenario
 from dispatcher.sim.readers import TraceError, read_trace
 
@@ -33,6 +34,14 @@ PLANS: tuple[Plan, ...] = (
         jobs=4_000,
         load_permille=900,
         overlay=Overlay(data=DataMix(median_mb=1_000_000, sigma_permille=1_000, away_permille=50)),
+    ),
+    Plan(
+        "three-types",
+        "Three GPU types with capacity to spare: who runs each class on the type that suits it pays less.",
+        jobs=4_000,
+        load_permille=600,
+        blueprint="three-types",
+        overlay=Overlay(affinity=TYPE_AFFINITY),
     ),
     Plan(
         "urgent-1.2",

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from dispatcher.config import load_blueprint
 from dispatcher.core.errors import Fatal
+from dispatcher.core.ids import ClusterName
 from dispatcher.core.workload import WorkloadClass
 from dispatcher.sim.generator import Arrivals, FleetShape, Overlay, Plan, Shape, TracePlan, from_plan, from_trace
 from dispatcher.sim.generator.catalog import Catalog, DataMix, LabelShare
+from dispatcher.sim.generator.classes import TYPE_AFFINITY
 from dispatcher.sim.generator.draws import UNIT, Draws
 from dispatcher.sim.generator.fleet import Site
 from dispatcher.sim.generator.overlay import Overlaid
@@ -192,6 +195,25 @@ def test_gpu_types_become_products_only_where_all_are_known() -> None:
     assert (first.speed_on("l40s-48gb"), first.speed_on("a100-80gb"), second.products) == (250, None, ())
 
 
+def test_a_job_has_speeds_of_its_own_around_those_of_its_class() -> None:
+    found = tuple(TraceJob(f"j{n}", 0, 1, 8, 90_000, kind="sft") for n in range(400))
+    made = Overlaid(Overlay(affinity=TYPE_AFFINITY), TWO_SITES, 1).jobs(found)
+    on_l40s = sorted(job.speed_on("l40s-48gb") or 0 for job in made)
+    assert on_l40s[200] == pytest.approx(250, rel=0.05)
+    assert on_l40s[20] < 200 < 320 < on_l40s[380]
+    told = replace(found[0], speeds=(("k80", 77),))
+    overlay = Overlay(affinity=TYPE_AFFINITY, products=(("k80", ("l40s-48gb",)),))
+    assert Overlaid(overlay, TWO_SITES, 1).jobs((told,))[0].speeds == (("l40s-48gb", 77),)
+
+
+def test_the_fleet_of_three_types_declares_the_medians_of_the_classes() -> None:
+    policy = load_blueprint(BLUEPRINTS / "three-types", START).policy
+    assert policy is not None
+    flavors = {str(flavor.product): flavor for flavor in policy.clusters[ClusterName("onprem-eu")].flavors.values()}
+    for workload_class, speeds in TYPE_AFFINITY:
+        assert [(product, flavors[product].speed(workload_class)) for product, _ in speeds] == list(speeds)
+
+
 def test_checkpoints_grow_with_the_gang_and_follow_youngs_rule() -> None:
     found = (TraceJob("j1", 0, 2, 8, 90_000, kind="sft"), TraceJob("j2", 0, 1, 1, 60, kind="debug"))
     large, small = Overlaid(Overlay(), TWO_SITES, 1).jobs(found)
@@ -261,11 +283,11 @@ def test_a_trace_of_gangs_that_fit_nowhere_is_refused() -> None:
 
 
 def test_the_recipe_tells_all_that_was_drawn() -> None:
-    overlay = Overlay(urgent_permille=50, products=(("v100", ("a100-80gb",)),))
+    overlay = Overlay(urgent_permille=50, products=(("v100", ("a100-80gb",)),), affinity=TYPE_AFFINITY)
     recipe = dict(from_plan(replace(SMALL, overlay=overlay), TWO_SITES, 1).recipe)
     assert list(recipe) == [
         "fleet", "load", "jobs", "run times", "GPUs", "arrivals", "home region", "data sets", "labels", "reading",
-        "away from home", "class", "checkpoint", "estimates", "priority", "GPU types",
+        "away from home", "class", "checkpoint", "estimates", "priority", "GPU types", "speeds",
     ]  # fmt: skip
     assert recipe["estimates"].startswith("true duration x lognormal(median 1, sigma 0.7)")
     assert recipe["GPU types"] == "v100 = a100-80gb"
@@ -275,7 +297,7 @@ def test_the_recipe_tells_all_that_was_drawn() -> None:
 def test_every_named_scenario_can_be_made(plan: Plan) -> None:
     fleet = load_fleet(plan.blueprint, START)
     scenario = from_plan(replace(plan, jobs=100), fleet, 1)
-    assert (scenario.name, len(scenario.jobs), scenario.blueprint) == (plan.name, 100, "four-sites")
+    assert (scenario.name, len(scenario.jobs), scenario.blueprint) == (plan.name, 100, plan.blueprint)
 
 
 def test_the_same_seed_gives_the_same_bytes_on_every_machine() -> None:
@@ -327,7 +349,7 @@ def test_the_documentation_tells_every_scenario_schema_and_rule() -> None:
 
 
 def test_every_line_of_a_recipe_is_explained() -> None:
-    overlay = Overlay(urgent_permille=50, products=(("v100", ("a100-80gb",)),))
+    overlay = Overlay(urgent_permille=50, products=(("v100", ("a100-80gb",)),), affinity=TYPE_AFFINITY)
     page = (ROOT / "docs" / "simulate.md").read_text()
     generated = from_plan(replace(SMALL, overlay=overlay), TWO_SITES, 1).recipe
     assert [key for key, _ in generated if f"`{key}`" not in page] == []

@@ -64,3 +64,18 @@ There is no inference: a trace of batch jobs says nothing of serving."""
 def class_mix(job: TraceJob) -> Mix:
     """The mix of the first rule that holds; the last one always does."""
     return next(rule.mix for rule in CLASS_RULES if rule.holds(job))
+
+
+Affinity = tuple[tuple[WorkloadClass, tuple[tuple[str, int], ...]], ...]
+"""How fast the jobs of a class are on a product, in permille: the median of the class."""
+
+TYPE_AFFINITY: Affinity = (
+    (WorkloadClass.TRAINING, (("a100-80gb", 550), ("h100-80gb", 1000), ("l40s-48gb", 250))),
+    (WorkloadClass.REINFORCEMENT_LEARNING, (("a100-80gb", 700), ("h100-80gb", 1000), ("l40s-48gb", 400))),
+    (WorkloadClass.SIMULATION, (("a100-80gb", 600), ("h100-80gb", 1000), ("l40s-48gb", 900))),
+    (WorkloadClass.DATA_PROCESSING, (("a100-80gb", 600), ("h100-80gb", 1000), ("l40s-48gb", 800))),
+    (WorkloadClass.EVALUATION, (("a100-80gb", 600), ("h100-80gb", 1000), ("l40s-48gb", 600))),
+    (WorkloadClass.INTERACTIVE, (("a100-80gb", 600), ("h100-80gb", 1000), ("l40s-48gb", 900))),
+)
+"""What the blueprint `three-types` declares as speeds by class: rendering likes cards that render, training those with
+fast links. Our own assumption."""

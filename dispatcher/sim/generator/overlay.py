@@ -14,7 +14,7 @@ from math import isqrt
 
 from dispatcher.core.workload import WorkloadClass
 from dispatcher.sim.generator.catalog import Catalog, DataMix
-from dispatcher.sim.generator.classes import CLASS_OF_KIND, CLASS_RULES, class_mix
+from dispatcher.sim.generator.classes import CLASS_OF_KIND, CLASS_RULES, Affinity, class_mix
 from dispatcher.sim.generator.draws import Draws
 from dispatcher.sim.generator.fleet import FleetShape
 from dispatcher.sim.generator.published import CHECKPOINT_BYTES_PER_MODEL_GPU, ESTIMATE_SIGMA_PERMILLE
@@ -31,7 +31,8 @@ class Overlay:
     """How it is drawn. `home_weights`: of the fleet's regions, the largest first; the last one holds for all further.
 
     `checkpoint_cost_s` and `mean_up_s` (of eight GPUs) give the interval by Young's rule, sqrt(2 x cost x mean up).
-    `products` says which products stand for a trace's GPU types; a type without them is taken as any.
+    `products` says which products stand for a trace's GPU types; a type without them is taken as any. With `affinity`
+    a job whose trace tells no speeds has its own on each product: the median of its class times a lognormal factor.
     """
 
     home_weights: tuple[int, ...] = (40, 27, 20, 13)
@@ -45,6 +46,8 @@ class Overlay:
     urgent_priority: str = "production"
     teams: int = 8
     products: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    affinity: Affinity = ()
+    affinity_sigma_permille: int = 250
 
     def homes(self, fleet: FleetShape) -> tuple[tuple[str, int], ...]:
         """(region, weight), the largest region first."""
@@ -71,7 +74,16 @@ class Overlay:
         if self.products:
             types = "; ".join(f"{name} = {' or '.join(products)}" for name, products in self.products)
             pairs.append(("GPU types", types))
+        if self.affinity:
+            pairs.append(("speeds", self._speeds_text()))
         return tuple(pairs)
+
+    def _speeds_text(self) -> str:
+        of_classes = (
+            f"{workload_class} " + ", ".join(f"{product} {permille}" for product, permille in speeds)
+            for workload_class, speeds in self.affinity
+        )
+        return f"permille x lognormal(median 1, sigma {self.affinity_sigma_permille / 1000:g}): {'; '.join(of_classes)}"
 
     def _checkpoint_text(self) -> str:
         groups = f"{_GPUS_OF_A_MODEL} GPUs"
@@ -91,6 +103,8 @@ class Overlaid:
         self._homes = overlay.homes(fleet)
         self._products: Mapping[str, tuple[str, ...]] = dict(overlay.products)
         self._errors = Quantiles.lognormal(1000, overlay.estimate_sigma_permille)
+        self._affinity = dict(overlay.affinity)
+        self._spread = Quantiles.lognormal(1000, overlay.affinity_sigma_permille)
         self._teams = tuple((f"team-{number + 1}", 1000 // (number + 1)) for number in range(overlay.teams))
         self.catalog = Catalog(overlay.data, fleet, seed)
 
@@ -120,10 +134,18 @@ class Overlaid:
             home_region=home,
             priority=self._overlay.urgent_priority if urgent else "",
             products=self._accepted(job),
-            speeds=tuple(sorted((p, s) for kind, s in job.speeds for p in self._products.get(kind, ()))),
+            speeds=self._told_speeds(job) or self._drawn_speeds(job.name, workload_class),
             data=data,
             checkpoint=self._checkpoint(job.gpus) if workload_class in self._overlay.checkpointed else None,
         )
+
+    def _told_speeds(self, job: TraceJob) -> tuple[tuple[str, int], ...]:
+        return tuple(sorted((product, s) for kind, s in job.speeds for product in self._products.get(kind, ())))
+
+    def _drawn_speeds(self, name: str, workload_class: WorkloadClass) -> tuple[tuple[str, int], ...]:
+        draws = Draws(self._seed, "speeds", name)
+        medians = self._affinity.get(workload_class, ())
+        return tuple((product, max(1, median * self._spread.at(draws.even()) // 1000)) for product, median in medians)
 
     def _accepted(self, job: TraceJob) -> tuple[str, ...]:
         known = [self._products.get(kind) for kind in job.gpu_types]
