@@ -33,6 +33,8 @@ class Metrics:
     watch_turns: Counter = field(init=False)
     blueprint_reloads: Counter = field(init=False)
     blueprint_stale: Gauge = field(init=False)
+    catalog_age: Gauge = field(init=False)
+    catalog_trouble: Gauge = field(init=False)
     input_problems: Gauge = field(init=False)
     law_age: Gauge = field(init=False)
     law_max_age: Gauge = field(init=False)
@@ -106,7 +108,7 @@ class Metrics:
             "input_problems": Gauge("entrepot_input_problems", "Workloads held by what they say", registry=r),
             "tasks": Gauge("entrepot_tasks", "asyncio tasks that live; growth without end is a leak", registry=r),
         }
-        table |= _law_metrics(r)
+        table |= _law_metrics(r) | _catalog_metrics(r)
         for name, metric in table.items():
             object.__setattr__(self, name, metric)
         for kind in (*PROBLEMS, OTHER):
@@ -115,6 +117,14 @@ class Metrics:
     def text(self) -> bytes:
         """The Prometheus exposition of this registry."""
         return generate_latest(self.registry)
+
+
+def _catalog_metrics(r: CollectorRegistry) -> dict[str, Counter | Gauge]:
+    trouble = ["trouble"]
+    return {
+        "catalog_age": Gauge("entrepot_catalog_age_seconds", "Since when its endpoint confirmed nothing", registry=r),
+        "catalog_trouble": Gauge("entrepot_catalog_trouble", "1 while its endpoint is in this", trouble, registry=r),
+    }
 
 
 def _law_metrics(r: CollectorRegistry) -> dict[str, Counter | Gauge]:

@@ -32,6 +32,17 @@ class BlueprintStatus:
     failed_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CatalogStatus:
+    """How the endpoint of the data sets answers. `where` is its URL without a query; `trouble` is empty while the last
+    try was good, else what was wrong with it."""
+
+    where: str
+    tried_at: datetime
+    read_at: datetime | None = None
+    trouble: tuple[str, ...] = ()
+
+
 MOST_EVENTS = 256
 
 
@@ -68,6 +79,8 @@ class FleetState:
     avoided: dict[WorkloadUid, tuple[Avoided, ...]] = field(default_factory=dict)
     shadow: ShadowStatus = field(default_factory=ShadowStatus)
     """What rules that do not rule would do; no decision reads it."""
+    catalog: CatalogStatus | None = None
+    """For people; what decisions go by is `policy.catalog`."""
 
     def hub_view(self) -> HubView:
         return self.hub.view()

@@ -9,7 +9,15 @@ import os
 from pathlib import Path
 
 from connectors.kubernetes.client import ApiClient
-from connectors.kubernetes.credentials import FileSource, GetSecret, InClusterSource, NoSource, SecretSource, Source
+from connectors.kubernetes.credentials import (
+    FileSource,
+    GetSecret,
+    InClusterSource,
+    NoSource,
+    SecretSource,
+    Source,
+    token_of,
+)
 from connectors.kubernetes.feed import FeedSettings
 from connectors.kubernetes.hub import KubernetesHub
 from connectors.kubernetes.lease import NAMESPACE, KubernetesLease
@@ -21,6 +29,7 @@ from dispatcher.core.ports import Clock
 from dispatcher.core.writing import WriteMode
 
 __all__ = [
+    "GetSecret",
     "KubernetesHub",
     "KubernetesLease",
     "KubernetesWorker",
@@ -31,6 +40,7 @@ __all__ = [
     "connect_worker",
     "feed_settings",
     "source_of",
+    "token_of",
 ]
 
 

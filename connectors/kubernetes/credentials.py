@@ -18,6 +18,7 @@ from connectors.kubernetes.faults import NotFound
 from connectors.kubernetes.fields import Raw, child, text
 from connectors.kubernetes.kubeconfig import Access, BadKubeconfig, parse
 from dispatcher.core.errors import Transient
+from dispatcher.core.policy import Credentials
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _FILE_LIMIT = 1 << 20
@@ -84,22 +85,52 @@ class SecretSource:
     key: str
 
     async def read(self) -> Access:
-        where = f"Secret {self.namespace}/{self.name}"
-        try:
-            secret = await self.get(self.namespace, self.name)
-        except NotFound:
-            raise BadKubeconfig(f"{where} does not exist on the hub") from None
-        encoded = text(child(secret, "data"), self.key)
-        if not encoded:
-            raise BadKubeconfig(f"{where} has no key {self.key!r}")
-        try:
-            content = base64.b64decode(encoded, validate=True)
-        except binascii.Error:
-            raise BadKubeconfig(f"{where}: key {self.key!r} is not base64") from None
+        content = await secret_value(self.get, self.namespace, self.name, self.key)
         try:
             return parse(content)
         except BadKubeconfig as error:
-            raise BadKubeconfig(f"{where}: {error}") from None
+            raise BadKubeconfig(f"Secret {self.namespace}/{self.name}: {error}") from None
+
+
+async def secret_value(get: GetSecret, namespace: str, name: str, key: str) -> bytes:
+    """The content of one key of a Secret of the hub.
+
+    Raises:
+        BadKubeconfig: there is no such Secret or key, or it is not base64.
+        Transient: the hub does not answer now.
+    """
+    where = f"Secret {namespace}/{name}"
+    try:
+        secret = await get(namespace, name)
+    except NotFound:
+        raise BadKubeconfig(f"{where} does not exist on the hub") from None
+    encoded = text(child(secret, "data"), key)
+    if not encoded:
+        raise BadKubeconfig(f"{where} has no key {key!r}")
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        raise BadKubeconfig(f"{where}: key {key!r} is not base64") from None
+
+
+async def token_of(credentials: Credentials, get: GetSecret) -> str:
+    """A bearer token that the blueprint names, for something else than a cluster; read anew at each call.
+
+    Raises:
+        BadKubeconfig: it is not there, or is no token.
+        Transient: it cannot be read now.
+    """
+    if credentials.file is not None:
+        content = await asyncio.to_thread(_content, Path(credentials.file), "token file")
+    else:
+        where = credentials.secret_namespace or "", credentials.secret_name or ""
+        content = await secret_value(get, *where, credentials.secret_key)
+    token = content.decode("ascii", "replace").strip()
+    if not token:
+        raise Transient("the token is empty")
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise BadKubeconfig("what should be a token is none: it has blanks or other characters that no header may have")
+    return token
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from dispatcher.core.ports import Clock, HubPort, Leadership, WorkerPort
 from dispatcher.leader import LOOP as LEADER_LOOP
 from dispatcher.leader import Candidacy, Elector
 from dispatcher.logs import count_problems, get_logger
-from dispatcher.loops import dispatch, follow, gauges, legality, notify, reload, shadow, watch_copies
+from dispatcher.loops import catalog, dispatch, follow, gauges, legality, notify, reload, shadow, watch_copies
+from dispatcher.loops.catalog import CatalogDesk, CatalogLoop
 from dispatcher.loops.dispatch import DispatchLoop
 from dispatcher.loops.follow import FollowLoop
 from dispatcher.loops.gauges import GaugeLoop
@@ -59,6 +60,8 @@ class Surroundings:
     metrics: Metrics = field(default_factory=Metrics)
     shadow: PolicySource | None = None
     """Where a candidate comes from that is evaluated beside the policy, and never rules."""
+    catalog: CatalogDesk | None = None
+    """Where data sets come from beside the blueprint's own."""
     files_of: Callable[[str], bytes | None] = lambda tree: None
     """The files of the policy in force, for the store to keep."""
 
@@ -187,6 +190,9 @@ class Daemon:
             self._start_loops(group, {notify.LOOP: self.notices.run, reload.LOOP: reloads.run})
             self._start_loops(group, {dispatch.LOOP: self.dispatch.run, gauges.LOOP: gauge_loop.run})
             self._start_loops(group, {watch_copies.LOOP: self.copies.run, legality.LOOP: self.legality.run})
+            reading = CatalogLoop(self.state, self.around.catalog, self.metrics, self.health)
+            watched = supervise(catalog.LOOP, reading.run, limit_s=catalog.LIMIT_S)
+            group.create_task(watched, name=catalog.LOOP)
             beside = ShadowLoop(self.state, self.around.shadow, self.metrics, self.health)
             group.create_task(supervise(shadow.LOOP, beside.run, limit_s=FOREVER), name=shadow.LOOP)
             if self.elector is not None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dispatcher.config import BlueprintWatcher, LoadResult
+from dispatcher.config.catalog import Answer
+from dispatcher.config.loader import load_content
 from dispatcher.config.residency.kept import last_good, packed
 from dispatcher.config.residency.trust import Known, TrustGate, TrustSettings
 from dispatcher.core.policy import Policy
@@ -53,6 +56,8 @@ class WatchedFolder:
     clock: Clock
     first: LoadResult
     gate: TrustGate = field(default_factory=TrustGate)
+    catalog: Callable[[], Answer | None] = lambda: None
+    """What the endpoint of the data sets last answered, where the blueprint names one."""
     _watcher: BlueprintWatcher = field(init=False)
     _refused: tuple[LoadResult, Texts] | None = None
     _untold: bool = False
@@ -77,13 +82,31 @@ class WatchedFolder:
                 return again
         return without_rules(policy, self.gate.missing())
 
+    async def judge(self, answer: Answer) -> Texts:
+        """What is wrong with an answer of the catalog: what the last good files would not hold with."""
+        return tuple(problem.text() for problem in (await self._with(answer)).errors)
+
+    async def start_with_catalog(self) -> Policy | None:
+        """Before `begin`: begin with what the catalog answered; None where there is no answer."""
+        answer = self.catalog()
+        found = await self._with(answer) if answer is not None else None
+        if found is None or found.policy is None:
+            return None
+        self.first, self._watcher = found, BlueprintWatcher(self.folder, found)
+        return found.policy
+
+    async def _with(self, answer: Answer) -> LoadResult:
+        good = self._watcher.last_good or self.first
+        content, now = replace(good.source, catalog=answer), self.clock.now()
+        return await asyncio.to_thread(load_content, content, Path(good.folder), now)
+
     def files_of(self, tree: str) -> bytes | None:
         """The files of the bundle in force, packed for the store; None for any other."""
         ruling = self._ruling
         return packed(ruling.source) if ruling is not None and ruling.sealed.tree == tree else None
 
     async def poll(self) -> Policy | Texts | None:
-        found = await asyncio.to_thread(self._watcher.poll, self.clock.now())
+        found = await asyncio.to_thread(self._watcher.poll, self.clock.now(), self.catalog())
         if found is not None and found.policy is None:
             self._refused = None
             return tuple(problem.text() for problem in found.errors)

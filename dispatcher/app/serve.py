@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from connectors.embedded import EmbeddedFleet, FastClock
-from connectors.kubernetes import connect_hub, connect_lease, connect_worker
+from connectors.kubernetes import KubernetesHub, connect_hub, connect_lease, connect_worker
+from dispatcher.app.catalog import catalog_desk, read_first
 from dispatcher.app.daemon import Daemon, Surroundings
 from dispatcher.app.rules import TrustSettings, WatchedFolder, known_of
 from dispatcher.app.shadow import ShadowFolder
@@ -170,9 +171,14 @@ async def serve(options: ServeOptions, system: SystemClock | None = None) -> Non
         source = WatchedFolder(options.blueprint, around.clock, first, TrustGate(options.trust))
         around = replace(around, source=source, files_of=source.files_of)
         record = await store.audit_log.bundle_record()
-        policy = source.begin(policy_of(first), known_of(record, trust_clock=options.trust_clock), record.kept)
+        desk = catalog_desk(
+            source, around.clock, hub.get_secret if isinstance(hub := around.hub, KubernetesHub) else None
+        )
+        around = replace(around, catalog=desk)
+        start = await read_first(source, desk, policy_of(first))
+        policy = source.begin(start, known_of(record, trust_clock=options.trust_clock), record.kept)
         if options.shadow is not None:
-            around = replace(around, shadow=ShadowFolder(options.shadow, around.clock))
+            around = replace(around, shadow=ShadowFolder(options.shadow, around.clock, desk.answer))
         daemon = Daemon(around, policy, store, options.listen)
         get_logger().info(
             "starting",

@@ -16,7 +16,7 @@ from dispatcher.config.queues_file import QueuesFile, Share
 from dispatcher.config.residency.assemble import RuleFile
 from dispatcher.config.strictyaml import Node, keys_of, locate
 from dispatcher.core.ids import ProductName
-from dispatcher.core.policy import Product
+from dispatcher.core.policy import Catalog, Product
 from dispatcher.core.products import BUILTIN_PRODUCTS, normalise, table
 from dispatcher.core.resources import CPU, PODS, Resources, is_gpu
 from residency.bundle import NO_LAW, Bundle
@@ -35,6 +35,8 @@ class Blueprint:
     prices: PricesFile
     products: Mapping[ProductName, Product]
     residency: Bundle = NO_LAW
+    catalog: Catalog | None = None
+    """The endpoint that some of `data`'s data sets came from, where the file names one."""
 
 
 @dataclass(slots=True)
@@ -54,6 +56,8 @@ class Draft:
     products: Mapping[ProductName, Product]
     problems: list[Problem] = field(default_factory=list)
     rule_files: tuple[RuleFile, ...] = ()
+    catalog_unread: bool = False
+    """Data sets are missing that an endpoint would answer: a name that is not known may be one of them."""
 
     def names(self, file: str, *path: str) -> tuple[str, ...]:
         return keys_of(self.full.get(file), *path)

@@ -209,7 +209,8 @@ def _data(draft: Draft) -> None:
             _label(draft, DATA, (*at, "labels", index), label)
         _refer_all(draft, (*at, "replicas", "stores"), entry.replicas.stores, (DATA, "stores"))
         _refer_all(draft, (*at, "replicas", "clusters"), entry.replicas.clusters, (FLEET, "clusters"))
-        _refer_all(draft, (*at, "derived_from"), entry.derived_from, (DATA, "data_sets"))
+        if not draft.catalog_unread:
+            _refer_all(draft, (*at, "derived_from"), entry.derived_from, (DATA, "data_sets"))
     _cycles(draft)
 
 

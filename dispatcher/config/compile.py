@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Mapping as AbstractMapping
 from dataclasses import fields, is_dataclass, replace
 from datetime import date, datetime
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from dispatcher.config.blueprint import DATA, FLEET, Blueprint, Draft
+from dispatcher.config.catalog import Merged
 from dispatcher.config.data_file import DataFile, DataKind, DataStore
 from dispatcher.config.fleet_file import Cluster, CredentialsRef, Flavor, FleetFile, Site
 from dispatcher.config.price_book import price_book
@@ -31,6 +32,9 @@ from dispatcher.core.ids import (
     StoreName,
 )
 from dispatcher.core.policy import (
+    Catalog,
+    CatalogSource,
+    CatalogStanding,
     ClassPolicy,
     ClusterPolicy,
     Credentials,
@@ -76,7 +80,7 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
             )
             for name, queue in plan.queues.items()
         ),
-        data_sets=_data_sets(data),
+        data_sets=_data_sets(data, blueprint.catalog),
         stores=_frozen(
             (
                 StoreName(name),
@@ -97,6 +101,7 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
         loaded_from=folder,
         compiled_at=now,
         residency=blueprint.residency,
+        catalog=blueprint.catalog,
     )
 
 
@@ -121,14 +126,14 @@ def _class(name: WorkloadClass, defaults: ClassDefaults) -> ClassPolicy:
 def digest_of_blueprint(blueprint: Blueprint) -> str:
     """The same for the same content, however written: comments, blank lines, quotes and key order do not count."""
     files = [blueprint.fleet, blueprint.queues, blueprint.data, blueprint.prices, blueprint.products]
-    content = [*files, blueprint.residency.digest]
+    content = [*files, blueprint.residency.digest, *((blueprint.catalog,) if blueprint.catalog is not None else ())]
     text = json.dumps(_canonical(content), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_HEX]
 
 
 def _canonical(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return {name: _canonical(getattr(value, name)) for name in type(value).model_fields}
+        return {n: _canonical(getattr(value, n)) for n, f in type(value).model_fields.items() if not f.exclude}
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value):
@@ -229,7 +234,11 @@ def _credentials(reference: CredentialsRef) -> Credentials:
     return Credentials(namespace or None, secret or None, reference.key, reference.file)
 
 
-def _data_sets(data: DataFile) -> AbstractMapping[DataSetName, DataSet]:
+def _data_sets(data: DataFile, catalog: Catalog | None) -> AbstractMapping[DataSetName, DataSet]:
+    """All data sets; while the catalog was never read, without those that were made from one of it: what their labels
+    are, nobody can say."""
+    unread = catalog is not None and catalog.standing is CatalogStanding.UNREAD
+    lost = made_from(data, lambda source: source not in data.data_sets) if unread else frozenset[str]()
     return _frozen(
         (
             DataSetName(name),
@@ -247,6 +256,44 @@ def _data_sets(data: DataFile) -> AbstractMapping[DataSetName, DataSet]:
             ),
         )
         for name, entry in data.data_sets.items()
+        if name not in lost
+    )
+
+
+def made_from(data: DataFile, is_one: Callable[[str], bool]) -> frozenset[str]:
+    """The data sets that have, however far back, one of some names among their sources."""
+    found: set[str] = set()
+    grown = True
+    while grown:
+        before = len(found)
+        for name, entry in data.data_sets.items():
+            if any(is_one(source) or source in found for source in entry.derived_from):
+                found.add(name)
+        grown = len(found) > before
+    return frozenset(found)
+
+
+def catalog_of(data: DataFile, merged: Merged) -> Catalog | None:
+    """What the policy says of the endpoint; None: data.yaml names none."""
+    reference = data.catalog
+    if reference is None or merged.standing is None:
+        return None
+    token = reference.token
+    source = CatalogSource(
+        url=reference.url,
+        every_s=reference.every,
+        max_age_s=reference.max_age,
+        token=_credentials(CredentialsRef(secret=token.secret, key=token.key, file=token.file)) if token else None,
+        ca_file=reference.ca_file,
+    )
+    names = frozenset(merged.names)
+    unknown = names | made_from(data, names.__contains__) if merged.standing is CatalogStanding.OLD else ()
+    return Catalog(
+        source=source,
+        standing=merged.standing,
+        names=tuple(DataSetName(name) for name in merged.names),
+        unknown=tuple(DataSetName(name) for name in sorted(unknown)),
+        read_at=merged.read_at,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from dispatcher.config.catalog_ref import CatalogRef
 from dispatcher.config.fleet_file import Site
 from dispatcher.config.values import Choice, DnsLabel, Integer, Size, Strict, Text, Word
 
@@ -76,3 +77,7 @@ class DataFile(Strict):
     ]
     stores: Annotated[dict[Word, DataStore], Field(description="Stores by name.")]
     data_sets: Annotated[dict[Word, DataSetEntry], Field(description="Data sets by name.")]
+    catalog: Annotated[
+        CatalogRef | None, Field(description="An endpoint that answers further data sets.", exclude=True)
+    ] = None
+    """Where content comes from is not content: it is left out of digests, and `core.policy.Catalog` stands there."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dispatcher.config.blueprint import FILES
+from dispatcher.config.catalog import Answer
 from dispatcher.config.problems import TOP, Problem, did_you_mean, problem_at
 from dispatcher.config.residency.manifest import SEAL_FILES
 from dispatcher.config.strictyaml import MAX_BYTES
@@ -23,16 +24,19 @@ MOST_RULE_FILES = 200
 @dataclass(frozen=True, slots=True)
 class Content:
     """The bytes of each file, and the files that could not be read. `others` are further YAML files beside them, `seal`
-    what vouches for all of it (residency/manifest.py)."""
+    what vouches for all of it (residency/manifest.py). `catalog` is no file: what the endpoint answered that data.yaml
+    names, and nobody signs it."""
 
     files: tuple[tuple[str, bytes], ...]
     problems: tuple[Problem, ...]
     others: tuple[str, ...]
     seal: tuple[tuple[str, bytes], ...] = ()
+    catalog: Answer | None = None
 
     def digest(self) -> str:
         """Of what was read, errors included: it changes when, and only when, a new look may give another answer."""
-        return hashlib.sha256(repr((self.files, self.problems, self.others, self.seal)).encode()).hexdigest()
+        catalog = self.catalog.identity() if self.catalog is not None else None
+        return hashlib.sha256(repr((self.files, self.problems, self.others, self.seal, catalog)).encode()).hexdigest()
 
 
 def read_folder(folder: Path) -> Content:

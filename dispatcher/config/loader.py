@@ -9,8 +9,9 @@ from pathlib import Path
 
 from dispatcher.config.advice import add_warnings
 from dispatcher.config.blueprint import DATA, FLEET, PRICES, QUEUES, Blueprint, Draft, products_of
+from dispatcher.config.catalog import Merged, merged
 from dispatcher.config.checks import check_references
-from dispatcher.config.compile import compile_policy
+from dispatcher.config.compile import catalog_of, compile_policy
 from dispatcher.config.data_file import DataFile
 from dispatcher.config.files import Content, read_folder
 from dispatcher.config.fleet_file import FleetFile
@@ -24,7 +25,7 @@ from dispatcher.config.residency.check import check_law
 from dispatcher.config.residency.manifest import UNSEALED, Sealed, sealed
 from dispatcher.config.residency.model import ResidencyFile
 from dispatcher.config.strictyaml import Node, parse
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import CatalogStanding, Policy
 from dispatcher.core.products import product_of
 from residency.bundle import Bundle
 
@@ -71,6 +72,10 @@ def load_content(content: Content, folder: Path, now: datetime) -> LoadResult:
     for name, text in content.files:
         trees[name], found = parse(name, text)
         problems += found
+    with_catalog, found = merged(trees.get(DATA), content.catalog)
+    if DATA in trees:
+        trees[DATA] = with_catalog.tree
+    problems += found
     fleet = _read(FleetFile, FLEET, trees, problems)
     queues = _read(QueuesFile, QUEUES, trees, problems)
     data = _read(DataFile, DATA, trees, problems)
@@ -87,13 +92,14 @@ def load_content(content: Content, folder: Path, now: datetime) -> LoadResult:
         products=products_of(fleet.rest if fleet else None),
         problems=problems,
         rule_files=rule_files,
+        catalog_unread=with_catalog.standing is CatalogStanding.UNREAD,
     )
     check_references(draft)
     law = _law(draft, now)
     for name in content.others:
         said = ("this file is not read", "a blueprint has four YAML files, and rules in residency/")
         draft.problems.append(warning_at(name, TOP, None, *said))
-    blueprint = _whole(draft, law)
+    blueprint = _whole(draft, law, with_catalog)
     policy = None
     if blueprint is not None:
         add_warnings(draft, blueprint, now)
@@ -141,12 +147,12 @@ def _law(draft: Draft, now: datetime) -> Bundle:
     return bundle
 
 
-def _whole(draft: Draft, law: Bundle) -> Blueprint | None:
+def _whole(draft: Draft, law: Bundle, with_catalog: Merged) -> Blueprint | None:
     """The blueprint, when nothing is wrong with it."""
     fleet, queues, data, prices = draft.fleet, draft.queues, draft.data, draft.prices
     if fleet is None or queues is None or data is None or prices is None or _of(draft.problems, Severity.ERROR):
         return None
-    return Blueprint(fleet, queues, data, prices, draft.products, law)
+    return Blueprint(fleet, queues, data, prices, draft.products, law, catalog_of(data, with_catalog))
 
 
 def _of(problems: Iterable[Problem], severity: Severity) -> tuple[Problem, ...]:

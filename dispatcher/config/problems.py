@@ -16,13 +16,20 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mark:
-    """A place in a file, both numbers from 1, as editors count."""
+    """A place in a file, both numbers from 1, as editors count.
+
+    What came as JSON has no lines that anybody sees: `pointer` (RFC 6901) says where its value stands, and `line` only
+    keeps the order.
+    """
 
     line: int
     column: int
+    pointer: str = ""
 
 
 TOP = Mark(1, 1)
+CATALOG = "catalog"
+"""The name by which problems call the answer of a catalog's endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +45,17 @@ class Problem:
     severity: Severity = Severity.ERROR
     code: str = ""
     """A stable word for what is wrong, where there is one (`entrepot policy lint`)."""
+    pointer: str = ""
+    """Where it stands in an answer of the catalog, instead of line and column."""
 
     def text(self) -> str:
         """`file:line:column: severity: value: rule; fix`, the form that editors and CI turn into links.
 
-        Without a file (the folder itself cannot be read) it begins with the severity.
+        Without a file (the folder itself cannot be read) it begins with the severity; what the catalog answered is
+        placed by pointer, as in `catalog#/data_sets/NAME/size: error: ...`.
         """
-        parts = [f"{self.file}:{self.line}:{self.column}: " if self.file else "", f"{self.severity}: "]
+        place = f"{self.file}#{self.pointer}" if self.pointer else f"{self.file}:{self.line}:{self.column}"
+        parts = [f"{place}: " if self.file else "", f"{self.severity}: "]
         parts.append(f"{self.value}: {self.rule}" if self.value else self.rule)
         parts.append(f"; {self.fix}" if self.fix else "")
         return "".join(parts)
@@ -52,11 +63,16 @@ class Problem:
 
 def problem_at(file: str, mark: Mark, value: object, rule: str, fix: str = "") -> Problem:
     """An error at a place; `value` is shown as written, shortened."""
-    return Problem(file, mark.line, mark.column, shown(value), rule, fix)
+    return _at(file, mark, value, rule, fix, Severity.ERROR)
 
 
 def warning_at(file: str, mark: Mark, value: object, rule: str, fix: str = "") -> Problem:
-    return Problem(file, mark.line, mark.column, shown(value), rule, fix, Severity.WARNING)
+    return _at(file, mark, value, rule, fix, Severity.WARNING)
+
+
+def _at(file: str, mark: Mark, value: object, rule: str, fix: str, severity: Severity) -> Problem:
+    file = CATALOG if mark.pointer else file  # what the catalog answered is judged as a part of data.yaml
+    return Problem(file, mark.line, mark.column, shown(value), rule, fix, severity, pointer=mark.pointer)
 
 
 def in_order(problems: list[Problem]) -> tuple[Problem, ...]:

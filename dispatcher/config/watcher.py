@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from dispatcher.config.catalog import Answer
 from dispatcher.config.files import read_folder
 from dispatcher.config.loader import LoadResult, load_content
 
@@ -28,12 +30,13 @@ class BlueprintWatcher:
         """The newest result that held as a whole: what rules while an edit is refused."""
         return self._last_good
 
-    def poll(self, now: datetime) -> LoadResult | None:
-        """None while nothing changed since the last look; else the result of the new content, good or bad.
+    def poll(self, now: datetime, catalog: Answer | None = None) -> LoadResult | None:
+        """None while nothing changed since the last look; else the result of the new content, good or bad. `catalog` is
+        what data.yaml's endpoint last answered.
 
         Never raises for what is in the folder, nor for a folder that is missing.
         """
-        content = read_folder(self._folder)
+        content = replace(read_folder(self._folder), catalog=catalog)
         if content.digest() == self._content:
             return None
         result = load_content(content, self._folder, now)

@@ -49,6 +49,7 @@ class Reason(StrEnum):
     DATA_SIZE_UNKNOWN = "data-size-unknown"
     EGRESS_UNKNOWN = "egress-unknown"
     DATA_MISSING = "data-missing"
+    CATALOG_OLD = "catalog-old"
     HOME_UNKNOWN = "home-unknown"
     INTERRUPTION_UNKNOWN = "interruption-unknown"
     ENERGY_UNKNOWN = "energy-unknown"

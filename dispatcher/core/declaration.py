@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from dispatcher.core.ids import ClusterName, DataSetName, StoreName
 from dispatcher.core.literals import LiteralError, parse_count, parse_duration, parse_instant, parse_size, parse_usd
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import CatalogStanding, Policy
 from dispatcher.core.workload import DataUse, Declaration, Destination, WorkloadClass
 
 PREFIX = "entrepot.dev/"
@@ -108,11 +108,17 @@ def _datasets(declared: Declaration, value: str, policy: Policy) -> Declaration:
         name, colon, reads = entry.partition(":")
         name = name.strip()
         if DataSetName(name) not in policy.data_sets:
-            raise _Bad(f"data set {name!r} is not in the catalog (data.yaml)", suggestion(name, known))
+            raise _unknown_data_set(name, policy, known)
         if any(use.data_set == name for use in uses):
             raise _Bad(f"data set {name!r} is named twice", f"write it once with its reads, such as {name}:2")
         uses.append(DataUse(DataSetName(name), parse_count(reads) if colon else 1))
     return replace(declared, data=tuple(uses))
+
+
+def _unknown_data_set(name: str, policy: Policy, known: tuple[str, ...]) -> _Bad:
+    if policy.catalog is not None and policy.catalog.standing is CatalogStanding.UNREAD:
+        return _Bad(f"data set {name!r} is not known: the catalog could not be read yet", "see entrepot data")
+    return _Bad(f"data set {name!r} is not in the catalog (data.yaml)", suggestion(name, known))
 
 
 def _outputs(declared: Declaration, value: str, policy: Policy) -> Declaration:

@@ -386,6 +386,9 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
     Reason.DATA_MISSING: lambda d: (
         f"would read {d.subject}, which lies nowhere (made from {'; '.join(d.expected) or 'nothing that is known'})"
     ),
+    Reason.CATALOG_OLD: lambda d: (
+        f"would read {d.subject}, of which nothing is known any more: its catalog last answered{_since(d)}"
+    ),
     Reason.HOME_UNKNOWN: lambda d: (
         f"would write to {d.subject} an amount that is not known (add entrepot.dev/{_values(d.expected)})"
     ),

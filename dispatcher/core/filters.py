@@ -198,6 +198,20 @@ def residency(context: Context) -> Rejections:
     return legality_of(context).rejections
 
 
+def catalogued(context: Context) -> Rejections:
+    """Data of which a catalog has said nothing for too long may have got another label, size or place since."""
+    catalog = context.policy.catalog
+    if catalog is None or not catalog.unknown:
+        return NONE
+    limit = (f"at most {catalog.source.max_age_s} s",)
+    unknown = frozenset(catalog.unknown)
+    return tuple(
+        Rejection(Reason.CATALOG_OLD, Resolver.OPERATOR, Detail(use.data_set, expected=limit, since=catalog.read_at))
+        for use in context.request.declared.data
+        if use.data_set in unknown
+    )
+
+
 def rules_in_force(context: Context) -> Rejections:
     """Rules that nobody vouches for any more, or a clock that cannot be right, keep classified data at rest."""
     return standing_rejections(context.request, context.policy, context.dated)
@@ -242,6 +256,7 @@ FILTERS: tuple[Filter, ...] = (
     in_blueprint,
     rules_in_force,
     residency,
+    catalogued,
     namespace,
     local_queue,
     cluster_queue,

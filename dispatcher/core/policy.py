@@ -188,6 +188,44 @@ class Store:
     site: Place
 
 
+class CatalogStanding(StrEnum):
+    """How well the endpoint is known that data sets come from."""
+
+    READ = "read"
+    OLD = "old"
+    """It has not confirmed its last answer for longer than `max_age_s`: what it said is no longer known."""
+    UNREAD = "unread"
+    """It has given no good answer since the start: its data sets are not there at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSource:
+    """An endpoint that answers data sets, and how it is asked. The URL holds no secret: the token lies elsewhere."""
+
+    url: str
+    every_s: int
+    max_age_s: int
+    token: Credentials | None = None
+    ca_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """What is said of the endpoint beside the blueprint's files. A part of the policy, so that its answer, and that it
+    has become old, are in every decision's digest and replay.
+
+    `names` are the data sets that it alone has. `unknown` are those of which nothing may be concluded any more: where
+    it is OLD, its own and everything that was made from them. Their labels stay as they were last known, so that what
+    runs is judged by those; nothing new starts on them. `read_at` is set where it is OLD.
+    """
+
+    source: CatalogSource
+    standing: CatalogStanding
+    names: tuple[DataSetName, ...] = ()
+    unknown: tuple[DataSetName, ...] = ()
+    read_at: datetime | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ComputePrice:
     """`usd_micro_per_hour` is what the capacity costs, `marginal_usd_micro_per_hour` what using it costs where it is
@@ -311,3 +349,5 @@ class Policy:
     """The law. Without rules nothing is permitted."""
     seal: Seal = UNSEALED
     """Who vouches for it, and since when."""
+    catalog: Catalog | None = None
+    """The endpoint that some data sets come from; None: all stand in the files."""

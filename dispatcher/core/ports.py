@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -29,6 +29,24 @@ class Clock(Protocol):
         """How many seconds the wall clock is ahead of `now` (behind: negative), away from zero; 0 while they agree."""
 
     async def sleep(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogText:
+    """What the endpoint of a catalog answered, unread. `etag` is how to ask whether it still holds."""
+
+    body: bytes = field(repr=False)
+    etag: str | None = None
+
+
+class CatalogPort(Protocol):
+    async def fetch(self, etag: str | None) -> CatalogText | None:
+        """The answer as it is now; None where the one of `etag` still holds.
+
+        Raises:
+            Transient: it did not answer, or cannot now.
+            Refused: it answered something that cannot be a catalog, or does not want us.
+        """
 
 
 @dataclass(frozen=True, slots=True)

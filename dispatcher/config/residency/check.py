@@ -124,7 +124,8 @@ def _scopes(draft: Draft, file: RuleFile) -> None:
     for name, entry in file.model.exceptions.items():
         at = ("exceptions", name, "scope")
         _names(draft, file, (*at, "queues"), entry.scope.queues, (QUEUES, ("queues",)))
-        _names(draft, file, (*at, "data_sets"), entry.scope.data_sets, (DATA, ("data_sets",)))
+        if not draft.catalog_unread:
+            _names(draft, file, (*at, "data_sets"), entry.scope.data_sets, (DATA, ("data_sets",)))
         _names(draft, file, (*at, "clusters"), entry.scope.clusters, (FLEET, ("clusters",)), (DATA, ("stores",)))
     for name, tenant in file.model.tenants.items():
         _names(draft, file, ("tenants", name, "queues"), tenant.queues, (QUEUES, ("queues",)))
