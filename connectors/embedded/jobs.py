@@ -145,10 +145,10 @@ class JobRun:
             self._pool.delete(pod)
         self._tell_if_stopped()
 
-    def delete(self) -> None:
-        """The job object is deleted and its pods with it."""
+    def delete(self, stopped: Callable[[], None] = lambda: None) -> None:
+        """The job object is deleted and its pods with it; then `stopped` is called."""
         self.deleted = True
-        self.stop(lambda: None)
+        self.stop(stopped)
 
     def _fill(self, child: _Child) -> None:
         missing = min(child.group.parallelism, child.group.completions - child.succeeded) - len(child.active)

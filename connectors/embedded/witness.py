@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 class Happening(StrEnum):
-    """One thing that happened to one Workload, on the hub or on a worker."""
+    """One thing that happened to one Workload, on the hub or on a worker.
+
+    Of its pods there: STARTED, all are on nodes; ENDED, they have run their time; STOPPED, they are told to go; GONE,
+    those that were told have left their nodes.
+    """
 
     CREATED = "created"
     RESERVED = "reserved"
@@ -30,6 +34,8 @@ class Happening(StrEnum):
     RELEASED = "released"
     STARTED = "started"
     STOPPED = "stopped"
+    ENDED = "ended"
+    GONE = "gone"
     FINISHED = "finished"
     DELETED = "deleted"
 

@@ -79,6 +79,7 @@ class Worker:
         self.witness(what, self.name, workload)
 
     def _release_soon(self, workload: Workload) -> None:
+        self.witnessed(Happening.GONE, workload)
         self.world.after(RECONCILE_S, lambda: self.kueue.release(workload))
 
     def check_active(self, name: str) -> bool:
@@ -159,7 +160,7 @@ class Worker:
             return
         run = self._run_of.pop(workload.uid, None)
         if run is not None:
-            run.delete()
+            run.delete(lambda: self.witnessed(Happening.GONE, workload))
             self._workload_of.pop(run.uid, None)
             self.jobs.pop((run.spec.kind, run.spec.namespace, run.spec.name), None)
         self.kueue.remove(workload)
@@ -244,4 +245,8 @@ class Worker:
             self.witnessed(Happening.STOPPED, workload)
             pace.stops(self.name, job, ran_s)
 
-        return Gang(self.world, begins, lambda: pace.ends(self.name, job), stops)
+        def ends() -> None:
+            self.witnessed(Happening.ENDED, workload)
+            pace.ends(self.name, job)
+
+        return Gang(self.world, begins, ends, stops)

@@ -105,7 +105,8 @@ _FREES = frozenset(
     {
         Happening.RESERVED,
         Happening.STARTED,
-        Happening.STOPPED,
+        Happening.ENDED,
+        Happening.GONE,
         Happening.EVICTED,
         Happening.RELEASED,
         Happening.FINISHED,
@@ -127,10 +128,8 @@ class Stakes:
     def heard(self, what: Happening, where: ClusterName | None, workload: Workload) -> None:
         if where is None:
             self._on_hub(what, workload)
-        elif what is Happening.CREATED or what is Happening.EVICTED:
+        elif what is Happening.CREATED or what in _FREES:
             self.worth = self.worth or bool(self.waiting or self.nominated)
-        elif what in _FREES:
-            self.worth = self.worth or bool(self.waiting)
 
     def _on_hub(self, what: Happening, workload: Workload) -> None:
         """A hub Workload is dispatch's business from its quota until its admission."""
