@@ -35,6 +35,7 @@ class Metrics:
     blueprint_stale: Gauge = field(init=False)
     catalog_age: Gauge = field(init=False)
     catalog_trouble: Gauge = field(init=False)
+    replicas: Gauge = field(init=False)
     input_problems: Gauge = field(init=False)
     law_age: Gauge = field(init=False)
     law_max_age: Gauge = field(init=False)
@@ -121,7 +122,9 @@ class Metrics:
 
 def _catalog_metrics(r: CollectorRegistry) -> dict[str, Counter | Gauge]:
     trouble = ["trouble"]
+    presence = ["store", "presence"]
     return {
+        "replicas": Gauge("entrepot_replicas", "Declared replicas of data sets, as looked for", presence, registry=r),
         "catalog_age": Gauge("entrepot_catalog_age_seconds", "Since when its endpoint confirmed nothing", registry=r),
         "catalog_trouble": Gauge("entrepot_catalog_trouble", "1 while its endpoint is in this", trouble, registry=r),
     }

@@ -16,6 +16,7 @@ from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.instants import later
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Clock, HubPort, WorkerPort
+from dispatcher.core.replicas import Replica, Seen
 from dispatcher.core.shadow import ShadowStatus
 from dispatcher.core.snapshot import ClusterSnapshot, Hold, HubView, Link, Snapshot, WorkerView, link_of
 from dispatcher.core.watchdog import Finding
@@ -79,6 +80,8 @@ class FleetState:
     avoided: dict[WorkloadUid, tuple[Avoided, ...]] = field(default_factory=dict)
     shadow: ShadowStatus = field(default_factory=ShadowStatus)
     """What rules that do not rule would do; no decision reads it."""
+    replicas: dict[Replica, Seen] = field(default_factory=dict)
+    """What looks at stores found, by this replica of the daemon while it led."""
     catalog: CatalogStatus | None = None
     """For people; what decisions go by is `policy.catalog`."""
 

@@ -16,6 +16,7 @@ from connectors.kubernetes.credentials import (
     NoSource,
     SecretSource,
     Source,
+    key_of,
     token_of,
 )
 from connectors.kubernetes.feed import FeedSettings
@@ -39,6 +40,7 @@ __all__ = [
     "connect_lease",
     "connect_worker",
     "feed_settings",
+    "key_of",
     "source_of",
     "token_of",
 ]

@@ -113,6 +113,19 @@ async def secret_value(get: GetSecret, namespace: str, name: str, key: str) -> b
         raise BadKubeconfig(f"{where}: key {key!r} is not base64") from None
 
 
+async def key_of(credentials: Credentials, get: GetSecret) -> bytes:
+    """A key that the blueprint names, for something else than a cluster; read anew at each call.
+
+    Raises:
+        BadKubeconfig: it is not there.
+        Transient: it cannot be read now.
+    """
+    if credentials.file is not None:
+        return await asyncio.to_thread(_content, Path(credentials.file), "key file")
+    where = credentials.secret_namespace or "", credentials.secret_name or ""
+    return await secret_value(get, *where, credentials.secret_key)
+
+
 async def token_of(credentials: Credentials, get: GetSecret) -> str:
     """A bearer token that the blueprint names, for something else than a cluster; read anew at each call.
 
@@ -120,12 +133,7 @@ async def token_of(credentials: Credentials, get: GetSecret) -> str:
         BadKubeconfig: it is not there, or is no token.
         Transient: it cannot be read now.
     """
-    if credentials.file is not None:
-        content = await asyncio.to_thread(_content, Path(credentials.file), "token file")
-    else:
-        where = credentials.secret_namespace or "", credentials.secret_name or ""
-        content = await secret_value(get, *where, credentials.secret_key)
-    token = content.decode("ascii", "replace").strip()
+    token = (await key_of(credentials, get)).decode("ascii", "replace").strip()
     if not token:
         raise Transient("the token is empty")
     if not token.isascii() or not token.isprintable() or " " in token:

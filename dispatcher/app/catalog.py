@@ -1,14 +1,14 @@
-"""The catalog's endpoint wired up: its client is loaded only where a blueprint names one."""
+"""The catalog's endpoint and the stores' buckets wired up: a client is loaded only where a blueprint names one."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from connectors.kubernetes import GetSecret, token_of
+from connectors.kubernetes import GetSecret, key_of, token_of
 from dispatcher.app.rules import WatchedFolder
 from dispatcher.core.errors import Refused
-from dispatcher.core.policy import CatalogSource, Policy
-from dispatcher.core.ports import CatalogPort, Clock
+from dispatcher.core.policy import CatalogSource, ObjectSource, Policy
+from dispatcher.core.ports import CatalogPort, Clock, ObjectsPort
 from dispatcher.logs import get_logger
 from dispatcher.loops.catalog import CatalogDesk, where_of
 
@@ -37,6 +37,20 @@ async def read_first(source: WatchedFolder, desk: CatalogDesk, policy: Policy) -
     return await source.start_with_catalog() or policy
 
 
+def store_opener(clock: Clock, get_secret: GetSecret | None) -> Callable[[ObjectSource], ObjectsPort]:
+    """How a store's bucket is looked into."""
+
+    def open_store(source: ObjectSource) -> ObjectsPort:
+        from connectors.objects import ObjectStore
+
+        credentials = source.key
+        if credentials is None:
+            return ObjectStore(source, clock)
+        return ObjectStore(source, clock, lambda: key_of(credentials, get_secret or _no_secrets))
+
+    return open_store
+
+
 def _token(endpoint: CatalogSource, get_secret: GetSecret) -> Callable[[], Awaitable[str]] | None:
     credentials = endpoint.token
     if credentials is None:
@@ -45,4 +59,4 @@ def _token(endpoint: CatalogSource, get_secret: GetSecret) -> Callable[[], Await
 
 
 async def _no_secrets(namespace: str, name: str) -> dict[str, object]:
-    raise Refused("the embedded fleet keeps no Secrets: name a file under token:")
+    raise Refused("the embedded fleet keeps no Secrets: name a file instead")

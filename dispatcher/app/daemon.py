@@ -16,7 +16,7 @@ from dispatcher.core.ports import Clock, HubPort, Leadership, WorkerPort
 from dispatcher.leader import LOOP as LEADER_LOOP
 from dispatcher.leader import Candidacy, Elector
 from dispatcher.logs import count_problems, get_logger
-from dispatcher.loops import catalog, dispatch, follow, gauges, legality, notify, reload, shadow, watch_copies
+from dispatcher.loops import catalog, dispatch, follow, gauges, legality, notify, reload, replicas, shadow, watch_copies
 from dispatcher.loops.catalog import CatalogDesk, CatalogLoop
 from dispatcher.loops.dispatch import DispatchLoop
 from dispatcher.loops.follow import FollowLoop
@@ -24,6 +24,7 @@ from dispatcher.loops.gauges import GaugeLoop
 from dispatcher.loops.legality import LegalityLoop
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.reload import PolicySource, ReloadLoop
+from dispatcher.loops.replicas import OpenStore, ReplicaLoop
 from dispatcher.loops.shadow import ShadowLoop
 from dispatcher.loops.watch_copies import CopiesLoop
 from dispatcher.metrics import Metrics
@@ -62,6 +63,8 @@ class Surroundings:
     """Where a candidate comes from that is evaluated beside the policy, and never rules."""
     catalog: CatalogDesk | None = None
     """Where data sets come from beside the blueprint's own."""
+    open_store: OpenStore | None = None
+    """How stores are looked into for replicas."""
     files_of: Callable[[str], bytes | None] = lambda tree: None
     """The files of the policy in force, for the store to keep."""
 
@@ -193,6 +196,8 @@ class Daemon:
             reading = CatalogLoop(self.state, self.around.catalog, self.metrics, self.health)
             watched = supervise(catalog.LOOP, reading.run, limit_s=catalog.LIMIT_S)
             group.create_task(watched, name=catalog.LOOP)
+            looking = ReplicaLoop(self.state, self.around.open_store, self.metrics, self.health, self.leadership)
+            self._start_loops(group, {replicas.LOOP: looking.run})
             beside = ShadowLoop(self.state, self.around.shadow, self.metrics, self.health)
             group.create_task(supervise(shadow.LOOP, beside.run, limit_s=FOREVER), name=shadow.LOOP)
             if self.elector is not None:

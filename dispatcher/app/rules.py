@@ -19,6 +19,7 @@ from dispatcher.config.residency.kept import last_good, packed
 from dispatcher.config.residency.trust import Known, TrustGate, TrustSettings
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Clock
+from dispatcher.core.replicas import Replica, without
 from dispatcher.core.seal import PUBLIC, Seal
 from dispatcher.logs import get_logger
 from dispatcher.store.audit import BundleRecord
@@ -58,6 +59,11 @@ class WatchedFolder:
     gate: TrustGate = field(default_factory=TrustGate)
     catalog: Callable[[], Answer | None] = lambda: None
     """What the endpoint of the data sets last answered, where the blueprint names one."""
+    missing: Callable[[], tuple[Replica, ...]] = tuple
+    """Replicas that are certainly not where the blueprint says: no sources in the policy that this gives."""
+    _whole: Policy | None = None
+    """The policy in force with all of its replicas."""
+    _left_out: tuple[Replica, ...] = ()
     _watcher: BlueprintWatcher = field(init=False)
     _refused: tuple[LoadResult, Texts] | None = None
     _untold: bool = False
@@ -70,6 +76,10 @@ class WatchedFolder:
         """The policy to start with: that of `first` if it may rule, else the last that ruled, which the store has
         `kept`, if that may still; else one without rules."""
         self.gate.known = known
+        self._whole = self._begin(policy, kept)
+        return self._whole
+
+    def _begin(self, policy: Policy, kept: bytes | None) -> Policy:
         found = self._judged(self.first, policy)
         if isinstance(found, Policy):
             return found
@@ -106,6 +116,14 @@ class WatchedFolder:
         return packed(ruling.source) if ruling is not None and ruling.sealed.tree == tree else None
 
     async def poll(self) -> Policy | Texts | None:
+        """As PolicySource: also a policy anew when a replica has gone missing, or is found again."""
+        found, missing = await self._looked_at(), self.missing()
+        if isinstance(found, tuple) or (found is None and (self._whole is None or missing == self._left_out)):
+            return found
+        self._whole, self._left_out = found or self._whole, missing
+        return without(self._whole, missing) if self._whole is not None else None
+
+    async def _looked_at(self) -> Policy | Texts | None:
         found = await asyncio.to_thread(self._watcher.poll, self.clock.now(), self.catalog())
         if found is not None and found.policy is None:
             self._refused = None

@@ -7,11 +7,12 @@ import contextlib
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from connectors.embedded import EmbeddedFleet, FastClock
 from connectors.kubernetes import KubernetesHub, connect_hub, connect_lease, connect_worker
-from dispatcher.app.catalog import catalog_desk, read_first
+from dispatcher.app.catalog import catalog_desk, read_first, store_opener
 from dispatcher.app.daemon import Daemon, Surroundings
 from dispatcher.app.rules import TrustSettings, WatchedFolder, known_of
 from dispatcher.app.shadow import ShadowFolder
@@ -26,6 +27,7 @@ from dispatcher.core.ports import Clock, HubPort, WorkerPort
 from dispatcher.core.writing import WriteMode
 from dispatcher.leader import Candidacy, identity
 from dispatcher.logs import get_logger
+from dispatcher.loops.replicas import missing
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import SystemClock
 from dispatcher.store import SqlStore, is_postgres, open_store, shown
@@ -171,15 +173,15 @@ async def serve(options: ServeOptions, system: SystemClock | None = None) -> Non
         source = WatchedFolder(options.blueprint, around.clock, first, TrustGate(options.trust))
         around = replace(around, source=source, files_of=source.files_of)
         record = await store.audit_log.bundle_record()
-        desk = catalog_desk(
-            source, around.clock, hub.get_secret if isinstance(hub := around.hub, KubernetesHub) else None
-        )
-        around = replace(around, catalog=desk)
+        get_secret = around.hub.get_secret if isinstance(around.hub, KubernetesHub) else None
+        desk = catalog_desk(source, around.clock, get_secret)
+        around = replace(around, catalog=desk, open_store=store_opener(around.clock, get_secret))
         start = await read_first(source, desk, policy_of(first))
         policy = source.begin(start, known_of(record, trust_clock=options.trust_clock), record.kept)
         if options.shadow is not None:
             around = replace(around, shadow=ShadowFolder(options.shadow, around.clock, desk.answer))
         daemon = Daemon(around, policy, store, options.listen)
+        source.missing = partial(missing, daemon.state)
         get_logger().info(
             "starting",
             policy=policy.digest,

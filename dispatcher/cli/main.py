@@ -26,6 +26,7 @@ _COMMANDS = {
     "queue": "ask.queue",
     "clusters": "ask.clusters",
     "decisions": "ask.decisions",
+    "data": "data.data",
     "snapshot": "snapshot.snapshot",
     "decide": "decide.decide",
     "replay": "replay.replay",

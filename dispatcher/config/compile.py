@@ -21,6 +21,7 @@ from dispatcher.config.fleet_file import Cluster, CredentialsRef, Flavor, FleetF
 from dispatcher.config.price_book import price_book
 from dispatcher.config.queues_file import ClassDefaults
 from dispatcher.config.residency.assemble import attestation, records
+from dispatcher.config.store_ref import ObjectsRef
 from dispatcher.core.ids import (
     ClusterName,
     DataLabel,
@@ -42,6 +43,7 @@ from dispatcher.core.policy import (
     FlavorPolicy,
     Limits,
     NodeShape,
+    ObjectSource,
     Policy,
     Product,
     QueuePolicy,
@@ -84,7 +86,13 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
         stores=_frozen(
             (
                 StoreName(name),
-                Store(StoreName(name), store.provider, RegionName(store.region), _store_place(name, store, fleet)),
+                Store(
+                    StoreName(name),
+                    store.provider,
+                    RegionName(store.region),
+                    _store_place(name, store, fleet),
+                    _object_source(store.objects) if store.objects is not None else None,
+                ),
             )
             for name, store in data.stores.items()
         ),
@@ -198,6 +206,18 @@ def _store_place(name: str, store: DataStore, fleet: FleetFile) -> Place:
     """A store stands in the country of its region, whoever vouches for the rest."""
     place = place_of(name, Kind.STORE, f"{store.provider}/{store.region}", store.site)
     return replace(place, country=fleet.regions[store.region].country)
+
+
+def _object_source(objects: ObjectsRef) -> ObjectSource:
+    key = objects.credentials
+    return ObjectSource(
+        url=objects.url,
+        every_s=objects.every,
+        endpoint=objects.endpoint,
+        region=objects.region,
+        key=_credentials(CredentialsRef(secret=key.secret, key=key.key, file=key.file)) if key is not None else None,
+        marker=objects.marker,
+    )
 
 
 def _sorted(values: Iterable[str] | None) -> tuple[str, ...] | None:

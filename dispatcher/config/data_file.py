@@ -9,6 +9,7 @@ from pydantic import Field
 
 from dispatcher.config.catalog_ref import CatalogRef
 from dispatcher.config.fleet_file import Site
+from dispatcher.config.store_ref import ObjectsRef
 from dispatcher.config.values import Choice, DnsLabel, Integer, Size, Strict, Text, Word
 
 
@@ -24,6 +25,10 @@ class DataStore(Strict):
     provider: Annotated[Word, Field(description="One of fleet.yaml's providers.")]
     region: Annotated[Word, Field(description="One of fleet.yaml's regions; its country is the store's.")]
     site: Annotated[Site, Field(description="What is attested about it, as of a cluster.")] = Site()
+    objects: Annotated[
+        ObjectsRef | None, Field(description="Where its objects lie, to look for replicas there.", exclude=True)
+    ] = None
+    """Changes no decision by itself, and so no digest."""
 
 
 class Replicas(Strict):

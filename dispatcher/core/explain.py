@@ -341,6 +341,12 @@ def _price_unknown(detail: Detail) -> str:
     return f"has no price for {detail.subject} ({' / '.join(detail.expected) or 'no such flavor in the blueprint'})"
 
 
+def _data_missing(detail: Detail) -> str:
+    gone = f"it is not in {_values(detail.seen)} as declared; " if detail.seen else ""
+    made_from = "; ".join(detail.expected) or "nothing that is known"
+    return f"would read {detail.subject}, which lies nowhere ({gone}made from {made_from})"
+
+
 def _over_cost(detail: Detail) -> str:
     return f"costs more than max-cost (forecast {money(detail.needed or 0)}, limit {money(detail.found or 0)})"
 
@@ -383,9 +389,7 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
     Reason.EGRESS_UNKNOWN: lambda d: (
         f"has no known route price for {d.subject} (from {_values(d.seen)} to {_values(d.expected)})"
     ),
-    Reason.DATA_MISSING: lambda d: (
-        f"would read {d.subject}, which lies nowhere (made from {'; '.join(d.expected) or 'nothing that is known'})"
-    ),
+    Reason.DATA_MISSING: _data_missing,
     Reason.CATALOG_OLD: lambda d: (
         f"would read {d.subject}, of which nothing is known any more: its catalog last answered{_since(d)}"
     ),

@@ -171,7 +171,8 @@ def named_workloads(policy: Policy) -> frozenset[str]:
 def _artefact(name: str, policy: Policy) -> Artefact:
     known = policy.data_sets[DataSetName(name)]
     places = [policy.clusters[c].site for c in known.replica_clusters if c in policy.clusters]
-    places += [policy.stores[s].site for s in known.replica_stores if s in policy.stores]
+    # A replica that went missing is no source any more; where the data may be, it has changed nothing of.
+    places += [policy.stores[s].site for s in (*known.replica_stores, *known.missing_stores) if s in policy.stores]
     return Artefact(
         name=name,
         kind=ArtefactKind.BASE if known.base else ArtefactKind.DATA,

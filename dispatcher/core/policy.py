@@ -176,16 +176,32 @@ class DataSet:
     persons: int | None = None
     objects: int | None = None
     """Of how many objects it consists in a store; None: as many as the store's usual size makes of it."""
+    missing_stores: tuple[StoreName, ...] = ()
+    """Declared replicas that are certainly not there (core/replicas.py): no sources."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectSource:
+    """Where a store's objects lie, and how they are looked for; `marker` is an object that a complete replica has."""
+
+    url: str
+    every_s: int
+    endpoint: str | None = None
+    region: str | None = None
+    key: Credentials | None = None
+    marker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A place that holds data sets, checkpoints or outputs; `site` is what is attested about it."""
+    """A place that holds data sets, checkpoints or outputs; `site` is what is attested about it. `objects` None: its
+    replicas are not looked for."""
 
     name: StoreName
     provider: str
     region: RegionName
     site: Place
+    objects: ObjectSource | None = None
 
 
 class CatalogStanding(StrEnum):

@@ -12,6 +12,7 @@ from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.lease import LeaseRecord
 from dispatcher.core.replay import Inputs, Record
+from dispatcher.core.replicas import Seen
 from dispatcher.core.snapshot import Hold, HubView, WorkerView
 
 Wake = Callable[[], None]
@@ -47,6 +48,13 @@ class CatalogPort(Protocol):
             Transient: it did not answer, or cannot now.
             Refused: it answered something that cannot be a catalog, or does not want us.
         """
+
+
+class ObjectsPort(Protocol):
+    """A store's bucket."""
+
+    async def look(self, name: str) -> Seen:
+        """Whether the replica of a data set is there. Never raises for what the store answers or does not."""
 
 
 @dataclass(frozen=True, slots=True)

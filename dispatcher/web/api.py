@@ -14,6 +14,7 @@ from dispatcher.core.workload import HubWorkload
 from dispatcher.state import FleetState
 from dispatcher.web import decisions as shown
 from dispatcher.web import fleet, offline, shadow, why
+from dispatcher.web.data import DataSetList, data_sets
 from dispatcher.web.fleet import HealthSource
 from dispatcher.web.look import Look
 from dispatcher.web.models import (
@@ -232,6 +233,11 @@ def _fleet(state: FleetState) -> APIRouter:
         """Every cluster of the hub or the blueprint, with what it can give and how old that knowledge is."""
         look = Look.at(state)
         return ClusterList(now=look.now, items=fleet.clusters(look))
+
+    @router.get("/data")
+    async def data() -> DataSetList:
+        """Every data set with its replicas: what is declared, and what was seen of it."""
+        return data_sets(state)
 
     @router.get("/blueprint")
     async def blueprint() -> BlueprintView:

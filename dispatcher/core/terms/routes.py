@@ -184,7 +184,8 @@ def _replicas(policy: Policy, data_set: DataSet) -> list[_Replica]:
 def _missing(data_set: DataSet, policy: Policy) -> Rejection:
     """A data set that lies nowhere cannot be read. What it was made from, and where that lies, says how to mend it."""
     lineage = tuple(_lineage(data_set.name, policy, {data_set.name}))
-    return Rejection(Reason.DATA_MISSING, Resolver.OPERATOR, Detail(data_set.name, expected=lineage))
+    gone = tuple(str(store) for store in data_set.missing_stores)
+    return Rejection(Reason.DATA_MISSING, Resolver.OPERATOR, Detail(data_set.name, expected=lineage, seen=gone))
 
 
 def _lineage(name: DataSetName, policy: Policy, seen: set[DataSetName]) -> Iterator[str]:
