@@ -6,14 +6,16 @@ Events only wake; this is what is read when somebody wakes. Nothing here is dura
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from dispatcher.core.backfill import Expected
 from dispatcher.core.decision import Decision
 from dispatcher.core.declaration import InputProblem as InputProblem
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.instants import later
+from dispatcher.core.order import Turn
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Clock, HubPort, WorkerPort
 from dispatcher.core.replicas import Replica, Seen
@@ -78,6 +80,10 @@ class FleetState:
     law_findings: tuple[Finding, ...] = ()
     bundle_events: deque[BundleEvent] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
     avoided: dict[WorkloadUid, tuple[Avoided, ...]] = field(default_factory=dict)
+    turns: Mapping[WorkloadUid, Turn] = field(default_factory=dict)
+    """Where everything stands that waits for a decision, as of the last look."""
+    expected: Callable[[Snapshot], Mapping[WorkloadUid, Expected]] | None = None
+    """Works out when the first that wait are expected to start; it costs nothing while nobody asks."""
     shadow: ShadowStatus = field(default_factory=ShadowStatus)
     """What rules that do not rule would do; no decision reads it."""
     replicas: dict[Replica, Seen] = field(default_factory=dict)

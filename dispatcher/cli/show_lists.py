@@ -77,17 +77,31 @@ def _waiting(items: Sequence[WorkloadSummary], view: WorkloadList, out: Console,
     if not items:
         return
     out.print(Text(f"Waiting ({len(items)})", style="bold"))
-    extra = ("QUEUE", "WORKLOAD") if wide else ()
-    table = grid(
-        "#", "JOB", "CLASS", "PRIO", "SINCE", *extra, "WHY", right=frozenset({"#", "PRIO", "SINCE"}), flexible="WHY"
-    )
+    extra = ("QUEUE", "WORKLOAD", "TURN") if wide else ()
+    right = frozenset({"#", "PRIO", "SINCE", "SHARE"})
+    head = ("#", "JOB", "CLASS", "PRIO", "SINCE", "SHARE", "START", *extra, "WHY")
+    table = grid(*head, right=right, flexible="WHY")
     for item in items:
         since = span(age_s(item.waiting_since or item.created_at, view.now))
-        more = (item.local_queue, item.name) if wide else ()
+        more = (item.local_queue, item.name, item.turn.text if item.turn is not None else "-") if wide else ()
         order = str(item.order) if item.order is not None else "-"
+        when = (_share(item), _start(item, view))
         why = Text(_why(item, wide), style=_STYLES.get(item.state.code, ""))
-        table.add_row(order, _job(item), item.workload_class or "-", str(item.priority), since, *more, why)
+        table.add_row(order, _job(item), item.workload_class or "-", str(item.priority), since, *when, *more, why)
     out.print(table)
+
+
+def _share(item: WorkloadSummary) -> str:
+    """What its team had of the fleet lately."""
+    return f"{item.turn.share_ppm // 10_000}%" if item.turn is not None else "-"
+
+
+def _start(item: WorkloadSummary, view: WorkloadList) -> str:
+    """When it is expected to start; "~": nothing keeps that free for it."""
+    if item.expected is None:
+        return "-"
+    wait = span(max(0, int((item.expected.start - view.now).total_seconds())))
+    return f"in {wait}" if item.expected.reserved else f"~ {wait}"
 
 
 def _why(item: WorkloadSummary, wide: bool) -> str:

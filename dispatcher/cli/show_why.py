@@ -12,6 +12,7 @@ from rich.text import Text
 from dispatcher.cli.printing import clock, grid
 from dispatcher.core.counterfactual import Obstacle
 from dispatcher.core.decision import TermKind
+from dispatcher.core.explain_order import ahead_text
 from dispatcher.core.snapshot import Link
 from dispatcher.web.models import (
     CandidateView,
@@ -42,6 +43,7 @@ def why_page(view: WhyView, out: Console, wide: bool) -> None:
     _answer(view, out)
     _problems(view, out)
     _findings(view, out)
+    _turn(view, out)
     if view.decision is not None:
         _cost_table(view.decision.candidates, out)
         _advice(view.decision, out)
@@ -52,6 +54,23 @@ def why_page(view: WhyView, out: Console, wide: bool) -> None:
     _changes(view, out)
     _history(view.history, view.history_error, out)
     _footer(view, out)
+
+
+def _turn(view: WhyView, out: Console) -> None:
+    """Its place among those that wait, why it is there, and when it is expected to start."""
+    told = view.workload
+    if told is None or told.turn is None:
+        return
+    _section(out, f"Its turn: {told.order} of those that wait")
+    lines = [told.turn.text]
+    if told.turn.behind is not None and told.turn.behind_by is not None:
+        lines.append(ahead_text(told.turn.behind, told.turn.behind_by))
+    if told.turn.passable_s:
+        lines.append(f"what comes in the next {span(told.turn.passable_s)} may still go first; nothing after that")
+    if told.expected is not None:
+        lines.append(f"expected to start {told.expected.text}")
+    for line in lines:
+        _indented(out, Text(line))
 
 
 def why_not_page(view: WhyNotView, out: Console, wide: bool) -> None:

@@ -32,6 +32,7 @@ from dispatcher.core.ids import (
     RegionName,
     StoreName,
 )
+from dispatcher.core.order import OrderRules
 from dispatcher.core.policy import (
     Catalog,
     CatalogSource,
@@ -110,6 +111,12 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
         compiled_at=now,
         residency=blueprint.residency,
         catalog=blueprint.catalog,
+        order=OrderRules(
+            ageing_s=plan.order.ageing,
+            share_half_life_s=plan.order.share_half_life,
+            share_weight_s=plan.order.share_weight,
+            reservations=plan.order.reservations,
+        ),
     )
 
 

@@ -24,7 +24,10 @@ from dispatcher.config.values import (
     Word,
     fail,
 )
+from dispatcher.core.order import DEFAULT_RULES
 from dispatcher.core.workload import WorkloadClass
+
+MOST_RESERVATIONS = 32
 
 
 class Period(StrEnum):
@@ -197,6 +200,32 @@ class Queue(Strict):
     idle_timeout: Annotated[Duration | None, Field(description="Idle workloads are ended after this.")] = None
 
 
+class Order(Strict):
+    """Who goes first among those of one priority, and what is kept free for those that cannot start."""
+
+    ageing: Annotated[
+        Duration, Field(description="Head start of the dearest waiting per GPU-hour of work; nobody new passes older.")
+    ] = DEFAULT_RULES.ageing_s
+    share_half_life: Annotated[Duration, Field(description="After so long, what a team had counts half.")] = (
+        DEFAULT_RULES.share_half_life_s
+    )
+    share_weight: Annotated[
+        Duration, Field(description="So much later is the turn of a team that had the whole fleet.")
+    ] = DEFAULT_RULES.share_weight_s
+    reservations: Annotated[
+        Integer, Field(description="So many that cannot start keep their earliest start free; 0 = none.")
+    ] = DEFAULT_RULES.reservations
+
+    @model_validator(mode="after")
+    def _few(self) -> Order:
+        if self.reservations > MOST_RESERVATIONS:
+            raise fail(
+                f"more than {MOST_RESERVATIONS} reservations, which keep nearly everything back",
+                f"write {MOST_RESERVATIONS} at most",
+            )
+        return self
+
+
 class QueuesFile(Strict):
     """The queue plan: priorities, class defaults and one entry a ClusterQueue."""
 
@@ -205,6 +234,7 @@ class QueuesFile(Strict):
         dict[Choice[WorkloadClass], ClassDefaults], Field(description="Defaults of all seven workload classes.")
     ]
     queues: Annotated[dict[DnsName, Queue], Field(description="ClusterQueues by name.")]
+    order: Annotated[Order, Field(description="Who of those that wait goes first.")] = Order()
 
     @model_validator(mode="after")
     def _whole(self) -> QueuesFile:

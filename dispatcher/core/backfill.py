@@ -17,18 +17,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from dispatcher.core.decision import Basis
-from dispatcher.core.ids import ClusterName, WorkloadUid
+from dispatcher.core.ids import ClusterName, QueueName, WorkloadUid
 
 Pool = tuple[str, ...]
 """One thing that runs out by itself: a resource on the nodes of a flavor, or in the quota of a queue."""
 Amounts = Mapping[Pool, int]
 
-LEAST_RUN_S = 60
-"""Whatever a run is expected to take, ends closer than this to its begin are not told apart."""
 STAY = timedelta(seconds=60)
 """A gang that has reserved on one cluster reserves on another only where it starts at least so much earlier, and a
 tenth of the time until then: with every change of place what was kept free for it was kept in vain."""
@@ -54,6 +52,9 @@ class Option:
     amounts: Amounts
     duration_s: int
     cost_usd_micro: int = 0
+    queue: QueueName | None = None
+    """The queue there whose quota it takes; `sharers` are all queues that take of the same quota."""
+    sharers: tuple[QueueName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class Reservation:
     spare: Amounts
     basis: Basis
     overdue: bool = False
+    queue: QueueName | None = None
+    sharers: tuple[QueueName, ...] = ()
 
     def lets_pass(self, amounts: Amounts, until: datetime) -> bool:
         """Whether work that runs from now until then leaves the reservation its start and its capacity."""
@@ -90,9 +93,19 @@ class Reservation:
         if until <= self.start:
             return self
         spare = {pool: left - amounts.get(pool, 0) for pool, left in self.spare.items()}
-        return Reservation(
-            self.cluster, self.holder, self.holder_key, self.start, self.end, spare, self.basis, self.overdue
-        )
+        return replace(self, spare=spare)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """When and where a workload that waits is expected to start, for people. `reserved`: nothing behind it may delay
+    that."""
+
+    start: datetime
+    cluster: ClusterName
+    basis: Basis
+    overdue: bool
+    reserved: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +203,13 @@ class Schedule:
     def reserve(self, ask: Ask) -> datetime | None:
         """Reserve its earliest start, around everything that is reserved; None: no end is known after which it fits.
 
-        What fits now has no reservation: it may start.
+        It waits, so it fits nowhere now. Where by our numbers it does, these lack what stands in its way, and no start
+        that they give can be kept free.
         """
         starts = [
             (start, option.cost_usd_micro, option.cluster, option)
             for option in ask.options
-            if (start := self._earliest(option)) is not None
+            if (start := self._earliest(option)) is not None and start > self.now
         ]
         if not starts:
             return None
@@ -222,7 +236,8 @@ class Schedule:
             basis, overdue = calendar.depends_on(start)
             left = calendar.least(start, end)
             spare = {pool: left.get(pool, 0) for pool, amount in sorted(option.amounts.items()) if amount}
-            found.append(Reservation(option.cluster, ask.uid, ask.key, start, end, spare, basis, overdue))
+            made = Reservation(option.cluster, ask.uid, ask.key, start, end, spare, basis, overdue)
+            found.append(replace(made, queue=option.queue, sharers=option.sharers))
         return tuple(found)
 
 
@@ -246,10 +261,10 @@ def expected_end(begun_at: datetime, duration_s: int, now: datetime) -> tuple[da
     Overdue work is given a quarter more of the time that it was given before, until its end lies ahead: what has run
     long is expected to run on for long. Between two of these steps the expectation stands still.
     """
-    lasts_s, elapsed_s = max(LEAST_RUN_S, duration_s), (now - begun_at) // timedelta(seconds=1)
+    lasts_s, elapsed_s = max(1, duration_s), (now - begun_at) // timedelta(seconds=1)
     overdue = lasts_s <= elapsed_s
     while lasts_s <= elapsed_s:
-        lasts_s += lasts_s // 4
+        lasts_s += max(1, lasts_s // 4)
     return begun_at + timedelta(seconds=lasts_s), overdue
 
 

@@ -13,6 +13,7 @@ from dispatcher.core.holds import hold_of
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.legality import legality
 from dispatcher.core.memo import CandidateMemo, Ground, Slate, plain_slate
+from dispatcher.core.passing import open_to
 from dispatcher.core.policy import Policy
 from dispatcher.core.snapshot import Link, Snapshot, digest_of
 from dispatcher.core.terms import price, total_of
@@ -40,6 +41,8 @@ def decide(
     if snapshot.wall_ahead_s:  # by which clock dates were judged is part of what was seen
         slate = replace(slate, snapshot_digest=digest_of((slate.snapshot_digest, snapshot.wall_ahead_s)))
     kept = snapshot.traffic.keeps_back()
+    if kept is None and snapshot.traffic.reserved:
+        slate = open_to(slate, setting, snapshot.traffic.reserved)
     order = rank(request.uid, slate.eligible) if kept is None else ()
     if order or kept is not None:
         return _record(setting, slate, order[0] if order else None, kept)

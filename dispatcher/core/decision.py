@@ -57,6 +57,7 @@ class Reason(StrEnum):
     EVICTED_HERE = "evicted-here"
     FAILED_HERE = "failed-here"
     OUTCOME_UNKNOWN = "outcome-unknown"
+    RESERVED = "reserved"
     TOO_MANY_OUTSTANDING = "too-many-outstanding"
     NOMINATION_REFUSED = "nomination-refused"
 

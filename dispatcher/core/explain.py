@@ -26,6 +26,7 @@ from dispatcher.core.decision import (
 from dispatcher.core.declaration import InputProblem
 from dispatcher.core.explain_bills import advice_text as advice_text
 from dispatcher.core.explain_bills import bill_text as bill_text
+from dispatcher.core.explain_order import reserved_text
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.resources import is_gpu
 from dispatcher.core.units import clock_time, quantity, signed_money, span
@@ -111,6 +112,7 @@ def _waiting_sentence(decision: Decision) -> str:
 
 
 _RELEVANCE = {
+    Reason.RESERVED: 0,
     Reason.NOT_LISTED: 3,
     Reason.NOT_IN_BLUEPRINT: 3,
     Reason.NOT_IN_ANNOTATION: 2,
@@ -405,6 +407,7 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
     Reason.ALREADY_NOMINATED: lambda d: "is nominated already",
     Reason.EVICTED_HERE: lambda d: "has evicted this attempt",
     Reason.FAILED_HERE: lambda d: f"failed this workload{_since(d)} ({_values(d.seen)})",
+    Reason.RESERVED: reserved_text,
     Reason.TOO_MANY_OUTSTANDING: _too_many,
     Reason.NOMINATION_REFUSED: _refused,
     Reason.OUTCOME_UNKNOWN: lambda d: f"may not run it again: it may have ended unseen{_since(d)}",

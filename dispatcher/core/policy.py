@@ -21,6 +21,7 @@ from dispatcher.core.ids import (
     RegionName,
     StoreName,
 )
+from dispatcher.core.order import DEFAULT_RULES, OrderRules
 from dispatcher.core.resources import Resources
 from dispatcher.core.seal import UNSEALED, Seal
 from dispatcher.core.snapshot import Taint
@@ -367,3 +368,5 @@ class Policy:
     """Who vouches for it, and since when."""
     catalog: Catalog | None = None
     """The endpoint that some data sets come from; None: all stand in the files."""
+    order: OrderRules = DEFAULT_RULES
+    """Who of those that wait goes first."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 
+from dispatcher.core.backfill import Reservation
 from dispatcher.core.decision import Candidate, Detail, Fit, LookAhead, Reason, Rejection, Resolver
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
 
@@ -50,6 +51,8 @@ class Traffic:
     claimed: tuple[tuple[ClusterName, FlavorName], ...] = ()
     bound: Bound | None = None
     refusal: Refusal | None = None
+    reserved: tuple[Reservation, ...] = ()
+    """What those ahead that cannot start keep free for their start, where that is in somebody's way."""
 
     def keeps_back(self) -> Rejection | None:
         """Why nothing is nominated whatever fits; None: nothing is in the way."""

@@ -181,10 +181,11 @@ def _open(workload: HubWorkload) -> Standing:
     return Standing(phase, workload.quota_reserved_at, tuple(workload.nominated))
 
 
-def order_key(workload: HubWorkload) -> tuple[int, datetime, str]:
-    """Who is decided first: higher priority, then the longer wait for a cluster, then a stable tie."""
+def order_key(workload: HubWorkload) -> tuple[int, datetime, datetime, str]:
+    """By priority, then the longer wait for a cluster, then a stable tie: for lists of work that need not be in line.
+    Of two that are, `order.py` says whose turn it is; its keys and these can be compared."""
     since = workload.quota_reserved_at or workload.created_at
-    return (-workload.priority, since, workload.uid)
+    return (-workload.priority, since, workload.created_at, workload.uid)
 
 
 def in_phase(hub: HubView, phases: frozenset[Phase]) -> list[tuple[WorkloadUid, Standing]]:

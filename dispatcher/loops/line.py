@@ -6,56 +6,130 @@ first look at a large hub lets everything else in the process have its turn.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import zip_longest
 from typing import NamedTuple
 
+from dispatcher.core.bids import bid_of, capacity_of, usage_of
 from dispatcher.core.ids import WorkloadUid
-from dispatcher.core.snapshot import HubView
-from dispatcher.core.waiting import Peers, Phase, Standing, order_key, standing, stands_alone
-from dispatcher.core.workload import HubWorkload
+from dispatcher.core.order import Bid, OrderRules, Turn
+from dispatcher.core.policy import Policy
+from dispatcher.core.snapshot import HubView, WorkerView
+from dispatcher.core.waiting import Peers, Phase, Standing, standing, stands_alone
+from dispatcher.core.workload import HubWorkload, OwnerMeta
+from dispatcher.loops.turns import STRIDE, Pause, ShareBook
 
 DECIDED = frozenset({Phase.WAITING, Phase.NOMINATED})
 HELD_BY_INPUT = frozenset({Phase.NO_OWNER, Phase.UNREADABLE})
 IN_LINE = DECIDED | HELD_BY_INPUT
-STRIDE = 64
-"""Workloads between two looks at how long this has taken."""
+PART = 1024
+"""Workloads that are sorted in one go."""
 
 
 class InLine(NamedTuple):
     """A workload that dispatch has to do with, and where it stands."""
 
-    order: tuple[int, datetime, str]
+    order: tuple[int, datetime, datetime, str]
     workload: HubWorkload
     standing: Standing
+
+
+class _Known(NamedTuple):
+    """A workload as it was last seen. `bid`: of one that is in line."""
+
+    workload: HubWorkload
+    owner: OwnerMeta | None
+    standing: Standing
+    bid: Bid | None
 
 
 @dataclass(slots=True)
 class WaitingLine:
     """The workloads of the newest hub view that are in one of the phases IN_LINE."""
 
+    turns: Mapping[WorkloadUid, Turn] = field(default_factory=dict)
+    """The turn of each of them."""
+    book: ShareBook = field(default_factory=ShareBook)
     _hub: HubView | None = None
-    _known: dict[WorkloadUid, InLine] = field(default_factory=dict)
+    _policy: Policy | None = None
+    _known: dict[WorkloadUid, _Known] = field(default_factory=dict)
     _line: list[InLine] = field(default_factory=list)
 
-    async def of(self, hub: HubView, pause: Callable[[], Awaitable[None]]) -> list[InLine]:
+    async def of(
+        self, hub: HubView, workers: Iterable[WorkerView], policy: Policy, now: datetime, pause: Pause
+    ) -> list[InLine]:
         """All of them, first in order first. `pause` is awaited every STRIDE workloads."""
-        if hub is self._hub:
+        if hub is self._hub and policy is self._policy:
             return self._line
+        touched = await self._look(hub, policy, now, pause)
+        if touched or policy is not self._policy:
+            shares = self.book.shares
+            await self.book.work_out(policy.order, capacity_of(workers), now, pause)
+            anew = policy is not self._policy or shares != self.book.shares
+            await self._sort(self._known.keys() if anew else touched, policy.order, pause)
+        self._hub, self._policy = hub, policy
+        return self._line
+
+    async def _look(self, hub: HubView, policy: Policy, now: datetime, pause: Pause) -> set[WorkloadUid]:
+        """Judge what has changed; which have, those included that are gone."""
         same_rules = self._hub is not None and (self._hub.checks, self._hub.configs) == (hub.checks, hub.configs)
-        peers = Peers(hub)
-        found: dict[WorkloadUid, InLine] = {}
-        changed = False
+        same_rules = same_rules and policy is self._policy
+        peers, found = Peers(hub), dict[WorkloadUid, _Known]()
+        touched: set[WorkloadUid] = set()
         for at, (uid, workload) in enumerate(hub.workloads.items()):
             if at % STRIDE == 0:
                 await pause()
             known = self._known.get(uid) if same_rules else None
-            if known is None or known.workload is not workload or not stands_alone(workload):
-                known = InLine(order_key(workload), workload, standing(workload, hub, peers))
-                changed = True
+            owner = hub.owners.get(workload.owner.uid) if workload.owner is not None else None
+            if known is None or not _same(known, workload, owner) or not stands_alone(workload):
+                known = _known(workload, owner, standing(workload, hub, peers), policy)
+                self.book.note(uid, usage_of(workload, owner), now)
+                touched.add(uid)
             found[uid] = known
-        if changed or len(found) != len(self._known):
-            self._line = sorted(entry for entry in found.values() if entry.standing.phase in IN_LINE)
-        self._known, self._hub = found, hub
-        return self._line
+        for uid in sorted(self._known.keys() - found.keys()):
+            self.book.note(uid, None, now)
+            touched.add(uid)
+        self._known = found
+        return touched
+
+    async def _sort(self, touched: Set[WorkloadUid], rules: OrderRules, pause: Pause) -> None:
+        """Put into the line again whoever has changed; the others keep their turns."""
+        line = [entry for entry in self._line if entry.workload.uid not in touched]
+        turns = dict(self.turns)
+        for at, uid in enumerate(sorted(touched)):
+            if at % STRIDE == 0:
+                await pause()
+            known = self._known.get(uid)
+            if known is None or known.bid is None:
+                turns.pop(uid, None)
+                continue
+            turn = turns[uid] = self.book.turn(known.bid, rules)
+            line.append(InLine(turn.key, known.workload, known.standing))
+        self.turns, self._line = turns, await _sorted(line, pause)
+
+
+async def _sorted(line: list[InLine], pause: Pause) -> list[InLine]:
+    """Part by part, and then two and two, with a turn for everybody else after each: what is sorted already, as nearly
+    all of a line is, costs next to nothing."""
+    parts = [line[at : at + PART] for at in range(0, len(line), PART)]
+    for part in parts:
+        part.sort()
+        await pause()
+    while len(parts) > 1:
+        merged = []
+        for first, second in zip_longest(parts[::2], parts[1::2], fillvalue=()):
+            merged.append(sorted((*first, *second)))
+            await pause()
+        parts = merged
+    return parts[0] if parts else []
+
+
+def _same(known: _Known, workload: HubWorkload, owner: OwnerMeta | None) -> bool:
+    return known.workload is workload and (known.owner is owner or known.owner == owner)
+
+
+def _known(workload: HubWorkload, owner: OwnerMeta | None, where: Standing, policy: Policy) -> _Known:
+    bid = bid_of(workload, owner, policy) if where.phase in IN_LINE else None
+    return _Known(workload, owner, where, bid)

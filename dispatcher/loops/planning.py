@@ -24,7 +24,8 @@ from dispatcher.core.snapshot import Hold, HubView, Snapshot
 from dispatcher.core.traffic import Traffic
 from dispatcher.core.waiting import Phase, standing
 from dispatcher.core.workload import HubWorkload, OwnerMeta, Request, WorkloadClass
-from dispatcher.loops.line import DECIDED, WaitingLine
+from dispatcher.loops.hold_back import HoldBack, Memory
+from dispatcher.loops.line import DECIDED, InLine, WaitingLine
 from dispatcher.loops.patience import Patience
 from dispatcher.loops.requests import Requests
 from dispatcher.loops.rhythm import Breaker, Retries
@@ -49,7 +50,7 @@ UNPLANNED_PATIENCE_S = 600
 
 _CLASSES = {known.value: known for known in WorkloadClass}
 """By what a record says; one of another version may say what is none."""
-_ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.HELD})
+_ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.HELD, Reason.RESERVED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,13 @@ class Planner:
     """Decisions whose nomination was never made: they count as no attempt."""
     waits: dict[WorkloadUid, tuple[Decision, Inputs]] = field(default_factory=dict)
     """Waits for new reasons that are not recorded yet."""
+    held_up: set[WorkloadUid] = field(default_factory=set)
+    """Who fits and is kept back for somebody ahead: with them alone does mere time matter, as estimates run out."""
     warm: bool = False
     """Whether a whole cycle is done: from then on little is new at a time."""
     _requests: Requests = field(default_factory=Requests)
     _line: WaitingLine = field(default_factory=WaitingLine)
+    _held_back: Memory = field(default_factory=Memory)
     _recalled: set[WorkloadUid] = field(default_factory=set)
     """Whose newest decision was asked of the store in this term."""
     _ownerless: dict[WorkloadUid, datetime] = field(default_factory=dict)
@@ -121,6 +125,7 @@ class Planner:
         """What was remembered of an earlier term is void."""
         self._begun_at = self.state.clock.now()
         self._patience.forget()
+        self._held_back.former.clear()
         self._ownerless.clear()
         self._recalled.clear()
         self.retries.clear()
@@ -132,19 +137,14 @@ class Planner:
         now, hub = self.state.clock.now(), self.state.hub_view()
         slices = Slices(self.state, self.health)
         snapshot = self.state.snapshot(now)
-        found = await self._line.of(hub, slices.pause)
-        self._requests.valid_for(hub, self.state.policy)
-        await self._recall(store, [entry.workload for entry in found if entry.workload.uid not in self._recalled])
-        await slices.pause()
-        await self._read(snapshot, slices)
-        road = Road(self.state, hub, found, self.rounds, self._class_of)
+        found, road = await self._survey(store, hub, snapshot, now, slices)
         planned: list[Planned] = []
         for at, entry in enumerate(found):
             if at % 16 == 0:
                 await slices.pause()
             workload, phase, uid = entry.workload, entry.standing.phase, entry.workload.uid
             if uid in considered or uid in self.rounds.open or self.retries.leaves_alone(workload, now):
-                road.passed(self.state.latest.get(uid))
+                road.passed(workload, self.state.latest.get(uid))
                 continue
             considered.add(uid)
             request = self._request(workload, phase, hub)
@@ -152,28 +152,58 @@ class Planner:
                 continue
             request = self._numbered(request)
             traffic = road.before(request, phase, self.breaker.stops(workload.namespace, now))
+            if (met := self._roads.get(uid)) is not None and met.reserved:
+                traffic = replace(traffic, reserved=await road.back.reserved(snapshot, slices.pause))
             if self._waits_as_before(request, snapshot, traffic, now):
-                road.passed(self.state.latest[uid])
+                road.passed(workload, self.state.latest[uid])
                 continue
             seen = Inputs(request, snapshot.amid(traffic), self.state.policy, now)
-            decision = await self._decide(seen, slices)
+            seen, decision = await self._decide_behind(seen, road.back, slices)
             hold = hold_of(decision, request, seen.policy, now, snapshot)
             if hold is not None:
                 snapshot = snapshot.with_hold(hold)
                 planned.append(self._leaves(Planned(request, decision, hold, seen), phase, road))
             elif phase is Phase.WAITING:
                 self.waited(decision, seen)
-                road.passed(decision)
+                road.passed(workload, decision)
             if len(planned) >= BATCH:
                 break
         return planned
+
+    async def _survey(
+        self, store: Store, hub: HubView, snapshot: Snapshot, now: datetime, slices: Slices
+    ) -> tuple[list[InLine], Road]:
+        """Who waits, first in order first, and what each of them meets: everything that is new is worked out."""
+        workers = [cluster.worker for cluster in snapshot.clusters if cluster.worker is not None]
+        found = await self._line.of(hub, workers, self.state.policy, now, slices.pause)
+        self.state.turns = self._line.turns
+        self._requests.valid_for(hub, self.state.policy)
+        await self._recall(store, [entry.workload for entry in found if entry.workload.uid not in self._recalled])
+        await slices.pause()
+        await self._read(snapshot, slices)
+        road = Road(
+            HoldBack(self.state, self.memo.views, self._held_back, now), hub, found, self.rounds, self._class_of
+        )
+        self.state.expected = road.back.expected
+        return found, road
 
     def _leaves(self, planned: Planned, phase: Phase, road: Road) -> Planned:
         """One more is on its way."""
         road.leaves(planned.request, planned.decision, phase)
         self.breaker.tries(planned.request.namespace)
         self.waits.pop(planned.request.uid, None)
+        self.held_up.discard(planned.request.uid)
         return planned
+
+    async def _decide_behind(self, seen: Inputs, back: HoldBack, slices: Slices) -> tuple[Inputs, Decision]:
+        """Decide; and where that would delay somebody ahead who cannot start, once more with what they reserved."""
+        decision = await self._decide(seen, slices)
+        reserved = await back.in_the_way(seen.request, decision, seen.snapshot, slices.pause)
+        if not reserved:
+            return seen, decision
+        traffic = replace(seen.snapshot.traffic, reserved=reserved)
+        seen = Inputs(seen.request, seen.snapshot.amid(traffic), seen.policy, seen.now)
+        return seen, await self._decide(seen, slices)
 
     async def _decide(self, seen: Inputs, slices: Slices) -> Decision:
         """A request of a kind that was never seen is weighed a cluster at a time."""
@@ -212,6 +242,7 @@ class Planner:
         known = self.state.latest.get(decision.workload)
         self.state.latest[decision.workload] = decision
         self._roads[decision.workload] = seen.snapshot.traffic
+        (self.held_up.add if seen.snapshot.traffic.reserved else self.held_up.discard)(decision.workload)
         if decision.workload in self.waits or known is None or self._as_seen(known) != self._as_seen(decision):
             self.waits[decision.workload] = (decision, seen)
 
@@ -333,6 +364,8 @@ class Planner:
             self._ownerless,
         )
         self._patience.keep(alive)
+        self._held_back.keep(alive)
+        self.held_up &= alive.keys()
         for cell in cells:
             for uid in [uid for uid in cell if uid not in alive]:
                 del cell[uid]

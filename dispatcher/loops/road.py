@@ -12,6 +12,7 @@ from dispatcher.core.snapshot import HubView
 from dispatcher.core.traffic import EMPTY, Bound, Refusal, Traffic, claims
 from dispatcher.core.waiting import Phase
 from dispatcher.core.workload import HubWorkload, Request
+from dispatcher.loops.hold_back import HoldBack
 from dispatcher.loops.line import InLine
 from dispatcher.loops.rounds import Rounds, nominated_copy
 from dispatcher.state import FleetState
@@ -22,12 +23,14 @@ class Road:
 
     def __init__(
         self,
-        state: FleetState,
+        back: HoldBack,
         hub: HubView,
         found: Sequence[InLine],
         rounds: Rounds,
         class_of_workload: Callable[[HubWorkload], str | None],
     ) -> None:
+        state = back.state
+        self.back = back
         self._policy = state.policy
         self._looks_ahead = {c.workload_class for c in state.policy.classes.values() if c.look_ahead}
         self._queued: dict[tuple[ClusterName, str], int] = {}
@@ -92,14 +95,18 @@ class Road:
 
     def leaves(self, request: Request, decision: Decision, phase: Phase) -> None:
         """One more nomination is on its way."""
+        self.back.started(request, decision)
         if phase is Phase.WAITING:
             self._outstanding.add(request.priority)
         if decision.workload_class in self._looks_ahead and decision.chosen is not None:
             self._queue(decision.chosen, decision.workload_class)
 
-    def passed(self, decision: Decision | None) -> None:
+    def passed(self, workload: HubWorkload, decision: Decision | None) -> None:
         """This one waits, and whoever comes after it in the order leaves it the next room."""
-        if not self._looks_ahead or decision is None or decision.outcome is not Outcome.WAIT:
+        if decision is None or decision.outcome is not Outcome.WAIT:
+            return
+        self.back.waits(workload, decision)
+        if not self._looks_ahead:
             return
         if decision.candidates is not self._last:
             self._last = decision.candidates

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Self
 
 from dispatcher.core import explain
+from dispatcher.core.backfill import Expected
 from dispatcher.core.decision import Decision
 from dispatcher.core.declaration import InputProblem
+from dispatcher.core.explain_order import expected_text, turn_text
+from dispatcher.core.ids import WorkloadUid
+from dispatcher.core.order import ahead_by, passable_s
 from dispatcher.core.snapshot import HubView, Snapshot
 from dispatcher.core.waiting import Phase, order_key, standing
 from dispatcher.core.workload import HubWorkload
 from dispatcher.state import FleetState
 from dispatcher.web.models import Evidence, InputProblemView, Job, StateCode, StateView, WorkloadSummary
+from dispatcher.web.models_order import ExpectedView, TurnView
 from dispatcher.web.status import Sighting, State, age_s, state_of, state_text
 
 MAX_NEAR = 5
@@ -25,24 +31,35 @@ WORKLOAD_KIND = "workload"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`order` gives those that wait for a decision their place, 1 is next."""
+    """`order` gives those that wait for a decision their place, 1 is next; `ahead` names who is next before each."""
 
     state: FleetState
     now: datetime
     hub: HubView
     snapshot: Snapshot
     order: dict[str, int]
+    ahead: dict[str, HubWorkload]
+    expected: Mapping[WorkloadUid, Expected]
 
     @classmethod
     def at(cls, state: FleetState) -> Self:
         now, hub = state.clock.now(), state.hub_view()
         waiting = [w for w in hub.workloads.values() if standing(w, hub).phase is Phase.WAITING]
-        ready = sorted((w for w in waiting if not state.problems.get(w.uid)), key=order_key)
-        return cls(state, now, hub, state.snapshot(now), {w.uid: place for place, w in enumerate(ready, 1)})
+        ready = sorted((w for w in waiting if not state.problems.get(w.uid)), key=lambda w: _key(state, w))
+        snapshot = state.snapshot(now)
+        return cls(
+            state,
+            now,
+            hub,
+            snapshot,
+            order={w.uid: place for place, w in enumerate(ready, 1)},
+            ahead={after.uid: first for first, after in pairwise(ready)},
+            expected=state.expected(snapshot) if state.expected is not None else {},
+        )
 
     def workloads(self) -> list[HubWorkload]:
         """All of them, in deciding order."""
-        return sorted(self.hub.workloads.values(), key=order_key)
+        return sorted(self.hub.workloads.values(), key=lambda w: _key(self.state, w))
 
     def job(self, workload: HubWorkload) -> Job | None:
         owner = workload.owner
@@ -86,6 +103,39 @@ class Look:
         problems = bool(self.state.problems.get(workload.uid))
         return state_of(workload, self.hub, self.snapshot, has_problems=problems)
 
+    def _turn(self, workload: HubWorkload) -> TurnView | None:
+        turn, first = self.state.turns.get(workload.uid), self.ahead.get(workload.uid)
+        if turn is None:
+            return None
+        before = self.state.turns.get(first.uid) if first is not None else None
+        return TurnView(
+            team=turn.bid.team,
+            share_ppm=turn.share_ppm,
+            dominant=turn.dominant or None,
+            worth_usd_micro=turn.worth_usd_micro,
+            head_start_s=turn.head_start_s,
+            handicap_s=turn.handicap_s,
+            estimate_s=turn.bid.estimate.duration_s,
+            estimate_basis=turn.bid.estimate.basis,
+            passable_s=passable_s(turn, self.state.policy.order, self.now),
+            behind=first.key if first is not None else None,
+            behind_by=ahead_by(before, turn) if before is not None else None,
+            text=turn_text(turn),
+        )
+
+    def _expected(self, workload: HubWorkload) -> ExpectedView | None:
+        found = self.expected.get(workload.uid)
+        if found is None:
+            return None
+        return ExpectedView(
+            start=found.start,
+            cluster=found.cluster,
+            basis=found.basis,
+            overdue=found.overdue,
+            reserved=found.reserved,
+            text=expected_text(found, self.now),
+        )
+
     def summary(self, workload: HubWorkload, decision: Decision | None = None) -> WorkloadSummary:
         """`decision` is the newest one, where the caller has read it; else the newest one in memory is taken."""
         latest = decision if decision is not None else self.state.latest.get(workload.uid)
@@ -103,11 +153,18 @@ class Look:
             created_at=workload.created_at,
             waiting_since=workload.quota_reserved_at,
             order=self.order.get(workload.uid),
+            turn=self._turn(workload) if workload.uid in self.order else None,
+            expected=self._expected(workload) if workload.uid in self.order else None,
             state=state_view(state, self.now),
             decision_id=latest.id if latest is not None else None,
             reason=_reason(state, latest, problems, self.now),
             problems=problem_views(problems),
         )
+
+
+def _key(state: FleetState, workload: HubWorkload) -> tuple[int, datetime, datetime, str]:
+    turn = state.turns.get(workload.uid)
+    return turn.key if turn is not None else order_key(workload)
 
 
 def _reason(state: State, latest: Decision | None, problems: Sequence[InputProblem], now: datetime) -> str:

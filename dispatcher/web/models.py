@@ -16,6 +16,7 @@ from dispatcher.web.models_cost import BillLine as BillLine
 from dispatcher.web.models_cost import CheckpointAdviceView as CheckpointAdviceView
 from dispatcher.web.models_cost import Money as Money
 from dispatcher.web.models_law import FindingView, LawView
+from dispatcher.web.models_order import ExpectedView, TurnView
 from dispatcher.web.wire import Wire as Wire
 
 
@@ -223,6 +224,10 @@ class WorkloadSummary(Wire):
     """When the hub reserved its quota: since then it waits for a cluster. Null before that."""
     order: int | None
     """Place among those that wait for a decision, 1 is next; null when it does not wait."""
+    turn: TurnView | None
+    """Null when it does not wait, or came after the last look."""
+    expected: ExpectedView | None
+    """Null where it is not worked out: for all but the first that wait for room."""
     state: StateView
     decision_id: str | None
     reason: str

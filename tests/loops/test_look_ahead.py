@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dispatcher.core.decision import Outcome
+from dispatcher.core.order import OrderRules
 from dispatcher.core.waiting import Phase
 from tests.local import laws
 from tests.loops.bench import CONFIG, Bench, example, start
@@ -107,7 +108,8 @@ async def test_nobody_ahead_means_nobody_is_passed(bench: Bench) -> None:
     classes = {
         name: replace(plan, look_ahead=1 if name == "evaluation" else 0) for name, plan in policy.classes.items()
     }
-    bench.state.policy = replace(policy, classes=classes)
+    first_come = OrderRules(ageing_s=0, share_weight_s=0)
+    bench.state.policy = replace(policy, classes=classes, order=first_come)
     for name, manifest in crowd(60).items():
         manifest["metadata"]["labels"] = {
             **manifest["metadata"].get("labels", {}),

@@ -174,7 +174,7 @@ def test_a_plan_does_not_depend_on_how_the_world_is_given(world: World, line: li
     for name, (free, ends) in reversed(world.items()):
         mixed = list(ends)
         dice.shuffle(mixed)  # type: ignore[attr-defined]
-        shuffled[name] = (dict(reversed(free.items())), mixed)
+        shuffled[name] = (dict(reversed(list(free.items()))), mixed)
     turned = [replace(ask, options=tuple(reversed(ask.options))) for ask in line]
     assert planned(shuffled, turned).reservations() == planned(world, line).reservations()
 

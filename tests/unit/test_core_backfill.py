@@ -102,9 +102,16 @@ def test_a_gang_needs_its_room_for_as_long_as_it_runs() -> None:
     made = schedule(0, ends(10, 8))
     assert made.reserve(ask("first", 8, 100)) == at(10)
     assert made.reserve(ask("second", 8, 100)) == at(110)
-    made.calendars[A] = made.calendars[A].with_taken({NODES: -8}, at(0), at(10))
-    assert made.reserve(ask("long", 8, 11)) == at(210)
-    assert made.reserve(ask("short", 8, 10)) == at(0)
+    made.calendars[A] = made.calendars[A].with_taken({NODES: -8}, at(1), at(10))
+    assert made.reserve(ask("long", 8, 10)) == at(210)
+    assert made.reserve(ask("short", 8, 9)) == at(1)
+
+
+def test_who_waits_although_it_seems_to_fit_waits_for_something_else() -> None:
+    """Then the numbers lack what is in its way, and it keeps nobody back."""
+    made = schedule(8, ends(10, 8))
+    assert made.reserve(ask("gang", 8)) is None
+    assert made.reservations() == ()
 
 
 def test_all_pools_must_be_free_at_the_same_time() -> None:
@@ -164,5 +171,6 @@ def test_the_end_of_what_runs_is_expected_ahead(elapsed_s: int, end_s: int, over
     assert expected_end(begun, 400, NOW) == (begun + timedelta(seconds=end_s), overdue)
 
 
-def test_runs_of_no_length_are_given_a_minute() -> None:
-    assert expected_end(NOW, 0, NOW) == (at(60), False)
+def test_a_run_of_no_length_still_ends_ahead() -> None:
+    assert expected_end(NOW, 0, NOW) == (at(1), False)
+    assert expected_end(at(-86_400 * 365), 0, NOW)[0] > NOW

@@ -1,0 +1,85 @@
+"""What a workload brings to the line, and what it has of the fleet, read off the hub and its owner's words.
+
+Read before, and whether or not, all that the owner declares can be understood: a workload that is held by its input
+stands in line as well. What cannot be read counts as not said; `build_request` is who tells the owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dispatcher.core.decision import Basis, Estimate
+from dispatcher.core.declaration import PREFIX
+from dispatcher.core.literals import LiteralError, parse_duration
+from dispatcher.core.order import HOUR_S, Bid, gpu_milli
+from dispatcher.core.policy import ClassPolicy, Policy
+from dispatcher.core.resources import Resources
+from dispatcher.core.shares import Usage
+from dispatcher.core.snapshot import WorkerView
+from dispatcher.core.workload import HubWorkload, OwnerMeta, WorkloadClass
+
+_CLASS, _DURATION, _TEAM = f"{PREFIX}workload-class", f"{PREFIX}expected-duration", f"{PREFIX}team"
+_CLASSES = {known.value: known for known in WorkloadClass}
+
+
+def bid_of(workload: HubWorkload, owner: OwnerMeta | None, policy: Policy) -> Bid:
+    """Where nothing says what class it is of, waiting costs nothing and it is taken to run for an hour."""
+    keys = _keys(workload, owner)
+    plan = _plan(workload, keys, policy)
+    return Bid(
+        uid=workload.uid,
+        priority=workload.priority,
+        created_at=workload.created_at,
+        waiting_since=workload.quota_reserved_at or workload.created_at,
+        team=_team(workload, keys),
+        gpu_milli=gpu_milli(workload.pod_sets),
+        estimate=_estimate(keys, plan),
+        delay_price_usd_micro_per_hour=plan.delay_price_usd_micro_per_hour if plan is not None else 0,
+    )
+
+
+def usage_of(workload: HubWorkload, owner: OwnerMeta | None) -> Usage | None:
+    """What it holds of the fleet since its admission, or held until it finished; None where it has none now."""
+    begun_at = workload.admitted_at
+    if begun_at is None or workload.cluster_name is None:
+        return None
+    amounts = Resources.total(pod_set.per_pod.times(pod_set.count) for pod_set in workload.pod_sets)
+    ended_at = (workload.finished_at or begun_at) if workload.finished else None
+    return Usage(_team(workload, _keys(workload, owner)), amounts, begun_at, ended_at)
+
+
+def capacity_of(views: Iterable[WorkerView]) -> Resources:
+    """What the workers' queues have to give away, all together: their nominal quotas."""
+    found: dict[str, int] = {}
+    for view in views:
+        of_queues = [quota for queue in view.queues.values() for quota in queue.quotas]
+        of_cohorts = [quota for cohort in view.cohorts.values() for quota in cohort.quotas]
+        for quota in (*of_queues, *of_cohorts):
+            found[quota.resource] = found.get(quota.resource, 0) + quota.nominal
+    return Resources.of(found)
+
+
+def _keys(workload: HubWorkload, owner: OwnerMeta | None) -> Mapping[str, str]:
+    return dict((*workload.template_keys, *(owner.keys if owner is not None else ())))
+
+
+def _team(workload: HubWorkload, keys: Mapping[str, str]) -> str:
+    """Who pays: the team that is named, else everybody in the queue together."""
+    return keys.get(_TEAM, "").strip() or workload.cluster_queue or workload.namespace
+
+
+def _plan(workload: HubWorkload, keys: Mapping[str, str], policy: Policy) -> ClassPolicy | None:
+    named = _CLASSES.get(keys.get(_CLASS, "").strip())
+    if named is None and workload.cluster_queue is not None and workload.cluster_queue in policy.queues:
+        named = policy.queues[workload.cluster_queue].default_class
+    return policy.classes.get(named) if named is not None else None
+
+
+def _estimate(keys: Mapping[str, str], plan: ClassPolicy | None) -> Estimate:
+    declared = keys.get(_DURATION)
+    if declared is not None:
+        try:
+            return Estimate(parse_duration(declared), Basis.DECLARED)
+        except LiteralError:
+            pass  # the owner is told by build_request
+    return Estimate(plan.default_duration_s if plan is not None else HOUR_S, Basis.CLASS_DEFAULT)

@@ -1,0 +1,64 @@
+"""Words for who goes first, who waits behind whom, and when. As `explain.py`, text that no code reads back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from dispatcher.core.backfill import Expected
+from dispatcher.core.decision import Basis, Detail
+from dispatcher.core.order import Ahead, Turn
+from dispatcher.core.units import clock_time, money, quantity, span
+
+_STANDS_ON = {
+    Basis.DECLARED.value: "by what owners declare",
+    Basis.HISTORY.value: "by history",
+    Basis.CLASS_DEFAULT.value: "by class defaults",
+    "overdue": "by guess: what runs there is overdue",
+}
+_AHEAD = {
+    Ahead.PRIORITY: "of higher priority",
+    Ahead.WAITED: "waits longer",
+    Ahead.DELAY_PRICE: "its waiting costs more for the work that is left",
+    Ahead.SHARE: "its team has had less",
+    Ahead.TIE: "alike in all, and named first",
+}
+
+
+def reserved_text(detail: Detail) -> str:
+    """The holder, when it is to start and by which estimate, and what stands in its way."""
+    start, until = _instant(detail.expected), _instant(detail.seen)
+    return (
+        f"is kept free for {detail.holder or 'an earlier one'}, which is to start there at {start} "
+        f"({_STANDS_ON.get(detail.subject, detail.subject)}); this would run until {until} on "
+        f"{quantity(detail.resource, detail.needed or 0)} {detail.flavor}, "
+        f"where {quantity(detail.resource, detail.found or 0)} can be spared"
+    )
+
+
+def _instant(told: tuple[str, ...]) -> str:
+    return clock_time(datetime.fromisoformat(told[0])) if told else "a time that is not told"
+
+
+def turn_text(turn: Turn) -> str:
+    """Why a workload stands where it stands: what speaks for it, and what against."""
+    worth = f"waiting costs {money(turn.worth_usd_micro)} an hour per GPU-hour of work"
+    parts = [f"priority {turn.bid.priority}", f"{worth}: {span(turn.head_start_s)} ahead"]
+    if turn.share_ppm:
+        percent = f"{turn.share_ppm // 10_000}% of {turn.dominant}"
+        parts.append(f"team {turn.bid.team} has had {percent}: {span(turn.handicap_s)} back")
+    else:
+        parts.append(f"team {turn.bid.team} has had next to nothing")
+    return "; ".join(parts)
+
+
+def ahead_text(name: str, why: Ahead) -> str:
+    """What puts the one before it there."""
+    return f"behind {name}: {_AHEAD[why]}"
+
+
+def expected_text(expected: Expected, now: datetime) -> str:
+    """When it is expected to start, with where that comes from."""
+    stands_on = _STANDS_ON["overdue" if expected.overdue else expected.basis.value]
+    kept = ", kept free for it" if expected.reserved else ""
+    wait_s = max(0, int((expected.start - now).total_seconds()))
+    return f"in {span(wait_s)} on {expected.cluster} ({stands_on}{kept})"

@@ -1,0 +1,135 @@
+"""Who goes first and who may pass, as a whole daemon does it on the embedded fleet."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dispatcher.core.decision import Outcome, Reason
+from dispatcher.core.explain import sentence
+from dispatcher.core.order import OrderRules
+from dispatcher.core.waiting import Phase
+from tests.loops.bench import Bench, example, start
+from tests.loops.jobs import RTX, gang
+
+FIRST_COME = OrderRules(ageing_s=0, share_weight_s=0)
+PLACED = (Phase.PLACED, Phase.FINISHED)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    found = await start(tmp_path)
+    yield found
+    await found.store.close()
+
+
+def by(bench: Bench, rules: OrderRules) -> None:
+    """No look-ahead: only what fits is nominated, so that it is the order alone that counts."""
+    policy, _ = example()
+    classes = {name: replace(plan, look_ahead=0) for name, plan in policy.classes.items()}
+    bench.state.policy = replace(policy, classes=classes, order=rules)
+
+
+def small(name: str, gpus: int = 1, seconds: int = 8, **labels: str) -> dict[str, Any]:
+    said = {"expected-duration": f"PT{seconds}S"}
+    manifest = gang(name, gpus=gpus, product=RTX, namespace="simulation", duration=f"{seconds}s", says=said)
+    named = manifest["metadata"].setdefault("labels", {})
+    named.update({f"entrepot.dev/{key}": value for key, value in labels.items()})
+    return manifest
+
+
+def big(name: str = "big", pods: int = 2, seconds: int = 8) -> dict[str, Any]:
+    """Pods that take a whole node each; there are four."""
+    said = {"expected-duration": f"PT{seconds}S"}
+    return gang(name, pods=pods, gpus=8, product=RTX, namespace="simulation", duration=f"{seconds}s", says=said)
+
+
+async def stream(bench: Bench, seconds: int, seconds_each: int = 8) -> float | None:
+    """Four small jobs a second, so that nothing is ever left over, and after some of them a big one. After how long
+    that is placed; None: not within the time."""
+    for at in range(seconds):
+        for each in range(4):
+            bench.fleet.submit(small(f"small-{at:03d}-{each}", seconds=seconds_each))
+        if at == 10:
+            bench.fleet.submit(big())
+        await bench.step()
+        if bench.find("big") is not None and bench.phase("big") in PLACED:
+            return at - 10
+    return None
+
+
+@pytest.mark.parametrize("reservations", [1, 4])
+async def test_fr_sco_18_a_stream_of_small_jobs_does_not_starve_the_big_gang(bench: Bench, reservations: int) -> None:
+    by(bench, replace(FIRST_COME, reservations=reservations))
+    placed_s = await stream(bench, 60)
+    assert placed_s is not None
+    assert placed_s <= 24, "one run of those before it, its way there, and the way of those that were on theirs"
+
+
+async def test_without_a_reservation_it_would_starve(bench: Bench) -> None:
+    """So the test above shows something."""
+    by(bench, replace(FIRST_COME, reservations=0))
+    assert await stream(bench, 60) is None
+
+
+async def test_who_is_kept_back_is_told_for_whom_and_until_when(bench: Bench) -> None:
+    by(bench, FIRST_COME)
+    for at in range(24):
+        bench.fleet.submit(small(f"first-{at}", seconds=30 if at < 12 else 60))
+    for _ in range(4):
+        await bench.step()
+    bench.fleet.submit(big(pods=3, seconds=60))
+    await bench.step()
+    bench.fleet.submit(small("late", seconds=3600))
+    bench.fleet.submit(small("soon", seconds=5))
+    for _ in range(3):
+        await bench.step()
+    late = bench.decision("late")
+    there = next(c for c in late.candidates if c.cluster == "onprem-eu")
+    assert (late.outcome, [r.reason for r in there.rejections]) == (Outcome.WAIT, [Reason.RESERVED])
+    assert bench.workload("big").key in sentence(late)
+    assert "by what owners declare" in sentence(late)
+    assert bench.phase("soon") in (Phase.NOMINATED, *PLACED), "what ends before may pass"
+    assert bench.state.expected is not None
+    expected = bench.state.expected(bench.state.snapshot(bench.clock.now()))[bench.workload("big").uid]
+    assert (expected.cluster, expected.reserved, expected.overdue) == ("onprem-eu", True, False)
+    assert 0 < (expected.start - bench.clock.now()).total_seconds() <= 60
+    await bench.until(lambda: bench.phase("big") in PLACED, within_s=90)
+    await bench.until(lambda: bench.phase("late") in PLACED, within_s=120)
+
+
+async def test_of_two_teams_that_which_had_less_goes_first(bench: Bench) -> None:
+    by(bench, OrderRules(ageing_s=0, share_half_life_s=600, share_weight_s=3600, reservations=0))
+    for at in range(32):
+        bench.fleet.submit(small(f"many-{at}", seconds=120, team="simulation"))
+    for _ in range(90):
+        await bench.step()
+    bench.fleet.submit(small("more-of-many", gpus=8, team="simulation"))
+    await bench.step()
+    bench.fleet.submit(small("of-few", gpus=8, team="autonomy"))
+    await bench.step()
+    turns = {name: bench.state.turns[bench.workload(name).uid] for name in ("more-of-many", "of-few")}
+    assert turns["of-few"].share_ppm == 0 < turns["more-of-many"].share_ppm
+    assert turns["of-few"].key < turns["more-of-many"].key
+    line = sorted(bench.state.turns.values(), key=lambda turn: turn.key)
+    assert [turn.bid.team for turn in line] == ["autonomy", "simulation"]
+
+
+async def test_cheap_waiting_is_passed_within_the_ageing_and_not_after(bench: Bench) -> None:
+    by(bench, OrderRules(ageing_s=60, share_weight_s=0, reservations=0))
+    for at in range(4):
+        bench.fleet.submit(small(f"first-{at}", gpus=8, seconds=100))
+    await bench.step()
+    bench.fleet.submit(small("long", gpus=8, seconds=36_000))
+    await bench.step(5)
+    bench.fleet.submit(small("soon-after", seconds=60))
+    await bench.step(60)
+    bench.fleet.submit(small("late", seconds=60))
+    await bench.step()
+    line = [turn.bid.uid for turn in sorted(bench.state.turns.values(), key=lambda turn: turn.key)]
+    names = {bench.workload(name).uid: name for name in ("long", "soon-after", "late")}
+    assert [names[uid] for uid in line if uid in names] == ["soon-after", "long", "late"]
