@@ -165,7 +165,7 @@ _WATCHED = _BETWEEN | {Phase.NOMINATED, Phase.PLACED, Phase.EVICTING, Phase.CHEC
 
 def look(memory: Memory, views: Views) -> Looked:
     """One look at all workloads of the hub."""
-    latched = _newest_latched(views)
+    whole = Whole(_newest_latched(views), _children(views.hub))
     kept: dict[WorkloadUid, Attempt] = {}
     findings: list[Finding] = []
     for uid, workload in views.hub.workloads.items():
@@ -175,11 +175,31 @@ def look(memory: Memory, views: Views) -> Looked:
         if phase not in _WATCHED:
             continue
         seen = _see(workload, memory.get(uid, Attempt()), views)
-        findings.extend(_of_workload(workload, phase, seen, views, latched))
+        findings.extend(_of_workload(workload, phase, seen, views, whole))
         remembered = _remember(workload, phase, seen)
         if remembered.sightings or remembered.left or remembered.placed is not None:
             kept[uid] = remembered
     return Looked(tuple(sorted(findings, key=lambda f: f.identity)), kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What is true of all workloads together, worked out once a look.
+
+    `latched`: when the youngest copy that the hub has latched was admitted. `children`: what jobs on the hub control
+    there, by the job's uid.
+    """
+
+    latched: datetime | None
+    children: Mapping[str, tuple[str, ...]]
+
+
+def _children(hub: HubView) -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for owner in hub.owners.values():
+        if owner.controller_uid:
+            found.setdefault(owner.controller_uid, []).append(f"{owner.kind} {owner.name}")
+    return {uid: tuple(sorted(names)) for uid, names in found.items()}
 
 
 def _newest_latched(views: Views) -> datetime | None:
@@ -300,16 +320,14 @@ def _of_copy(
 # --- judging -----------------------------------------------------------------------------------------------------
 
 
-def _of_workload(
-    workload: HubWorkload, phase: Phase, seen: Attempt, views: Views, latched: datetime | None
-) -> Iterator[Finding]:
+def _of_workload(workload: HubWorkload, phase: Phase, seen: Attempt, views: Views, whole: Whole) -> Iterator[Finding]:
     yield from (s.fault for s in seen.sightings.values() if s.fault is not None)
     yield from _left_behind(workload, seen, views)
-    yield from _not_latched(workload, phase, seen, views, latched)
+    yield from _not_latched(workload, phase, seen, views, whole.latched)
     yield from _lost(workload, phase, seen, views)
     yield from _stuck(workload, phase, seen, views)
     yield from _twice(workload, views)
-    yield from _hub_runs_it(workload, phase, views)
+    yield from _hub_runs_it(workload, phase, whole)
     yield from _cluster_gone(workload, phase, views)
 
 
@@ -401,12 +419,11 @@ def _twice(workload: HubWorkload, views: Views) -> Iterator[Finding]:
         yield Finding(code, workload.uid, workload.key, newer, copy.uid, since, detail)
 
 
-def _hub_runs_it(workload: HubWorkload, phase: Phase, views: Views) -> Iterator[Finding]:
+def _hub_runs_it(workload: HubWorkload, phase: Phase, whole: Whole) -> Iterator[Finding]:
     """A dispatched job has children on the hub: its own controller there does not obey managedBy (FR-RAC-11)."""
     if phase is not Phase.PLACED or workload.owner is None or not workload.owner.uid:
         return
-    own = workload.owner.uid
-    names = tuple(sorted(f"{o.kind} {o.name}" for o in views.hub.owners.values() if o.controller_uid == own))
+    names = whole.children.get(workload.owner.uid, ())
     if names:
         detail = FindingDetail(names=names, job=f"{workload.owner.kind} {workload.owner.name}")
         yield Finding(FindingCode.HUB_RUNS_IT, workload.uid, workload.key, workload.cluster_name, detail=detail)
