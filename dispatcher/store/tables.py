@@ -71,7 +71,7 @@ intents = Table(
     Column("term", BigInteger, nullable=False, server_default="0"),
     Index("intents_by_state", "state", "made_at"),
     # Two daemons cannot both promise: one open nomination a Workload, and one for each version that was decided on.
-    # The migration says the same to PostgreSQL; named here as well, its dialect would be loaded at every start on a file.
+    # The migration says the same to PostgreSQL: named here too, its dialect would be loaded at every start on a file.
     Index("intents_one_open", "workload", unique=True, sqlite_where=_OPEN),
     Index("intents_one_per_version", "workload", "resource_version", unique=True, sqlite_where=_DECIDED),
 )
