@@ -16,7 +16,14 @@ from pathlib import Path
 from bench import rows, tables
 from bench.rows import Row
 
-BENCHES = {"decide": "decide", "dispatch": "dispatch", "memory": "memory", "policy": "policy", "warm": "warm"}
+BENCHES = {
+    "decide": "decide",
+    "dispatch": "dispatch",
+    "memory": "memory",
+    "policy": "policy",
+    "simulate": "simulate",
+    "warm": "warm",
+}
 """Name of each bench and its module in this folder."""
 APART = ("soak",)
 """Run by a command of its own (`python -m bench.soak`): it takes its half hour whatever the machine."""

@@ -178,7 +178,7 @@ def told(log: Sequence[Decision]) -> list[str]:
     "made",
     [
         pytest.param(scenario(sim_job("alone")), id="one job on an empty fleet"),
-        pytest.param(crowd(12), id="a dozen jobs that all fit"),
+        pytest.param(crowd(5), id="a few jobs that all fit"),
         pytest.param(crowd(60), id="a crowd of which some wait for others to end", marks=pytest.mark.slow),
         pytest.param(crowd(60, urgent=True), id="a crowd in which some stop others", marks=pytest.mark.slow),
     ],

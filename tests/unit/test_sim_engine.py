@@ -83,7 +83,7 @@ def test_entrepot_sends_the_second_gang_elsewhere() -> None:
 def test_data_from_afar_is_paid_for_and_waited_for_while_the_gpus_are_held() -> None:
     made = scenario(sim_job("reader", lasts=600, data=(Reading("radar"),)), data=(RADAR,))
     policy = set_up(made).policy
-    price = policy.prices.egress["us-ohio", "de-stuttgart"]  # type: ignore[index]
+    price = policy.prices.egress["us-ohio", "de-stuttgart"]
     assert price.bandwidth_mbit_s is not None
     fetch_s = -(-RADAR.size_bytes * 8 // (price.bandwidth_mbit_s * 10**6))
 

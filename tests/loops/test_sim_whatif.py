@@ -1,0 +1,117 @@
+"""What-if on the live queue: another price, a cluster less; told by name, and nothing written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dispatcher.cli.main import run
+from dispatcher.core.illegal import Sight
+from dispatcher.core.policy import Policy
+from dispatcher.core.work import Workbook, workbook
+from dispatcher.sim.whatif import Effect, cost_of, what_if
+from dispatcher.store.documents import encode_snapshot, taken_snapshot
+from tests.loops.bench import CONFIG, Bench
+from tests.loops.jobs import gang
+
+
+def waiting(bench: Bench, *names: str) -> Workbook:
+    """Jobs that have their quota on the hub, and nobody has decided on."""
+    for name in names:
+        bench.fleet.submit(gang(name))
+    bench.clock.advance(1.0)
+    bench.fleet.advance()
+    state = bench.state
+    return workbook(Sight(state.hub_view(), state.worker_views(), state.policy, {}, bench.clock.now()))
+
+
+def dearer(policy: Policy, times: int) -> Policy:
+    compute = {
+        key: replace(price, usd_micro_per_hour=price.usd_micro_per_hour * times)
+        for key, price in policy.prices.compute.items()
+    }
+    return replace(policy, digest="dearer", prices=replace(policy.prices, compute=compute))
+
+
+async def test_the_same_blueprint_changes_nothing(bench: Bench) -> None:
+    book = waiting(bench, "train-1", "train-2")
+
+    found = what_if(book, bench.state.snapshot(bench.clock.now()), bench.state.policy)
+
+    assert [turn.job for turn in found.turns] == ["train-1", "train-2"]
+    assert {turn.effect for turn in found.turns} == {Effect.SAME}
+
+
+async def test_another_price_is_told_in_money(bench: Bench) -> None:
+    book = waiting(bench, "train-1")
+
+    (turn,) = what_if(book, bench.state.snapshot(bench.clock.now()), dearer(bench.state.policy, 2)).turns
+
+    assert turn.effect is Effect.DEARER
+    before, after = cost_of(turn.now), cost_of(turn.then)
+    assert before is not None
+    assert after is not None
+    assert turn.change_usd_micro == after - before > 0
+
+
+async def test_a_cluster_less_sends_its_jobs_elsewhere_or_keeps_them_back(bench: Bench) -> None:
+    book = waiting(bench, "train-1")
+    policy = bench.state.policy
+    snapshot = bench.state.snapshot(bench.clock.now())
+    (before,) = what_if(book, snapshot, policy).turns
+    chosen = before.now.chosen
+    assert chosen is not None
+    rest = {name: cluster for name, cluster in policy.clusters.items() if name != chosen}
+
+    (turn,) = what_if(book, snapshot, replace(policy, digest="less", clusters=rest)).turns
+
+    assert turn.effect in {Effect.ELSEWHERE, Effect.KEPT_BACK}
+    assert turn.then is not None
+    assert turn.then.chosen != chosen
+
+
+async def test_those_before_in_the_queue_take_their_places_from_those_behind(bench: Bench) -> None:
+    book = waiting(bench, *(f"train-{number:02d}" for number in range(40)))
+
+    found = what_if(book, bench.state.snapshot(bench.clock.now()), bench.state.policy)
+
+    places = [turn.now.chosen for turn in found.turns]
+    assert len(set(places)) > 1
+    assert places[-1] is None
+
+
+@pytest.mark.parametrize("output", ["table", "wide", "json"])
+async def test_the_command_tells_it(
+    bench: Bench, tmp_path: Path, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = waiting(bench, "train-1")
+    state, now = bench.state, bench.clock.now()
+    file = tmp_path / "now.json"
+    file.write_bytes(encode_snapshot(taken_snapshot(state.hub_view(), state.snapshot(now), "p", now, book)))
+
+    code = run(["simulate", "--from-snapshot", str(file), "--blueprint", str(CONFIG), "-o", output])
+
+    shown = capsys.readouterr().out
+    assert code == 0
+    if output == "json":
+        assert [each["effect"] for each in json.loads(shown)["workloads"]] == ["same"]
+    else:
+        assert "1 wait: 1 same" in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["--from-snapshot", "now.json"], id="a snapshot without a blueprint"),
+        pytest.param(["small", "--from-snapshot", "now.json", "--blueprint", "config"], id="a scenario and a snapshot"),
+        pytest.param(["smal"], id="no such scenario"),
+        pytest.param(["small", "--compare", "best"], id="no such contender"),
+        pytest.param(["--from-snapshot", "nowhere.json", "--blueprint", "config"], id="no such snapshot"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", *words]) == 2
+    assert "fix:" in capsys.readouterr().err
