@@ -23,7 +23,7 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY)   ## the daemon on a fleet, with twenty jobs: FLEET=embedded|local|kind, ONCE=1 to run to the end
+demo: $(READY)   ## the daemon on a fleet, with 22 jobs: FLEET=embedded|local|kind, ONCE=1 to run to the end
 	$(BIN)/python -m demo --fleet $(FLEET) $(if $(ONCE),--once)
 
 test: $(READY)   ## every test, the real fleet included

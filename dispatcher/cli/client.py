@@ -120,7 +120,11 @@ class Client:
                 fix="is this the address of an Entrepot daemon?",
             )
         code = _CODES.get(response.status_code, ExitCode.ERROR)
-        near = f" ({', '.join(problem.near)})" if problem.near and problem.near[0] not in problem.detail else ""
+        near = (
+            f": did you mean {', '.join(problem.near)}?"
+            if problem.near and problem.near[0] not in problem.detail
+            else ""
+        )
         return CliError(problem.detail + near, where=self.server, fix=problem.fix, code=code)
 
     def _read(self, model: type[M], response: httpx.Response) -> M:

@@ -74,6 +74,9 @@ def run(arguments: Sequence[str], program: str = "entrepot") -> int:
         sys.stderr.write(error.text() + "\n")
         return error.code
     except TyperException as error:
+        if not arguments:  # nothing was asked, so nothing is wrong: what there is to ask is the answer
+            sys.stderr.write(error.format_message() + "\n")
+            return ExitCode.USAGE
         sys.stderr.write(_usage(error, program).text() + "\n")
         return ExitCode.USAGE
     except (typer.Abort, KeyboardInterrupt):

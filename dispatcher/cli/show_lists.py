@@ -194,7 +194,8 @@ def decisions_page(view: DecisionList, out: Console, wide: bool) -> None:
         out.print("no decisions recorded")
         return
     extra = ("TRY", "WORKLOAD") if wide else ()
-    table = grid("DECIDED", "JOB", *extra, "OUTCOME", "CLUSTER", "COST", "DECISION", right=frozenset({"COST", "TRY"}))
+    head = ("DECIDED", "JOB", *extra, "OUTCOME", "CLUSTER", "COST", "DECISION")
+    table = grid(*head, right=frozenset({"COST", "TRY"}), flexible="JOB")  # not the id: people copy it
     for item in view.items:
         cost = item.total.text if item.total is not None else "-"
         more = (str(item.attempt), item.name) if wide else ()

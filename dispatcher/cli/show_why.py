@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -156,15 +157,51 @@ def _cost_table(candidates: Sequence[CandidateView], out: Console) -> None:
     _section(out, "What each cluster would cost")
     terms = [term for found in candidates for term in found.terms]
     kinds = [k for k in TermKind if any(t.kind is k and (k in _ALWAYS or t.amount.usd_micro != 0) for t in terms)]
+    rows = _costs_down(candidates, kinds)
+    if 2 + Measurement.get(out, out.options, rows).maximum <= out.width:
+        _indented(out, rows)
+    else:
+        _costs_across(candidates, kinds, out)
+
+
+def _costs_down(candidates: Sequence[CandidateView], kinds: Sequence[TermKind]) -> Table:
+    """A row a cluster: amounts of one kind stand below each other."""
     headers = [kind.value.upper() for kind in kinds]
     table = grid("", "CLUSTER", "TOTAL", *headers, "FIT", "SEEN", right=frozenset({"TOTAL", "SEEN", *headers}))
     for found in candidates:
-        amounts = {term.kind: term.amount.text for term in found.terms}
-        cells = [_mark(found), found.cluster, found.total.text if found.eligible or found.chosen else _rejected(found)]
-        cells += [amounts.get(kind, "-") for kind in kinds]
-        cells += [found.fit.value, span(found.data_age_s) if found.data_age_s is not None else "never"]
-        table.add_row(*cells, style="bold green" if found.chosen else "" if found.eligible else "dim")
-    _indented(out, table)
+        table.add_row(_mark(found), found.cluster, *_costs(found, kinds), style=_cost_style(found))
+    return table
+
+
+def _costs_across(candidates: Sequence[CandidateView], kinds: Sequence[TermKind], out: Console) -> None:
+    """A column a cluster, for a narrow screen: as many side by side as it holds. An amount is never cut."""
+    labels = ["TOTAL", *(kind.value.upper() for kind in kinds), "FIT", "SEEN"]
+    shown, rest = list(candidates), list[CandidateView]()
+    while shown:
+        heads = [f"{_mark(found)} {found.cluster}".strip() for found in shown]
+        table = grid("", *heads, right=frozenset(heads))
+        for label, *cells in zip(labels, *(_costs(found, kinds) for found in shown), strict=True):
+            styled = (Text(cell, style=_cost_style(found)) for cell, found in zip(cells, shown, strict=True))
+            table.add_row(label, *styled)
+        if len(shown) > 1 and 2 + Measurement.get(out, out.options, table).maximum > out.width:
+            rest.insert(0, shown.pop())
+            continue
+        _indented(out, table)
+        shown, rest = rest, []
+        if shown:
+            out.print()
+
+
+def _costs(found: CandidateView, kinds: Sequence[TermKind]) -> list[str]:
+    """Its total, its terms, how it fits and how old the view of it was."""
+    amounts = {term.kind: term.amount.text for term in found.terms}
+    total = found.total.text if found.eligible or found.chosen else _rejected(found)
+    seen = span(found.data_age_s) if found.data_age_s is not None else "never"
+    return [total, *(amounts.get(kind, "-") for kind in kinds), found.fit.value, seen]
+
+
+def _cost_style(found: CandidateView) -> str:
+    return "bold green" if found.chosen else "" if found.eligible else "dim"
 
 
 def _mark(found: CandidateView) -> str:

@@ -169,6 +169,32 @@ def test_why_shows_the_whole_reason_on_a_hundred_columns(entrepot: Terminal, ser
     assert max(len(line) for line in lines) <= 100
 
 
+@pytest.mark.parametrize("columns", [40, 60])
+def test_a_narrow_screen_has_a_column_a_cluster_and_cuts_no_amount(
+    entrepot: Terminal, server: str, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = entrepot("why", "team-a/train", "--server", server)
+    table = shown.out.partition("What each cluster would cost")[2].partition("Rejected")[0]
+    for part in ("> onprem-1", "cloud-eu", "x cloud-us", "$41.20", "$36.00", "$55.00", "rejected"):
+        assert part in table
+    assert "\u2026" not in table
+    assert max(len(line) for line in table.splitlines()) <= columns
+
+
+def test_an_id_is_whole_where_the_list_is_narrow(
+    entrepot: Terminal, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert CHOICE.id in entrepot("decisions", "--server", server).out
+
+
+def test_nothing_asked_is_answered_with_what_can_be_asked(entrepot: Terminal) -> None:
+    shown = entrepot()
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err.startswith("Usage: entrepot")
+
+
 def test_why_of_a_waiting_job_lists_what_it_waits_for(entrepot: Terminal, server: str) -> None:
     shown = entrepot("why", "eval", "--server", server)
     assert shown.code == 0, "waiting is an answer, not an error"
