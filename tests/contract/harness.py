@@ -245,20 +245,13 @@ class Scene:
         await self.fleet.submit(manifest)
         return await self.waiting(manifest["metadata"]["name"])
 
-    async def nominate(self, job: str, *clusters: ClusterName) -> None:
-        """Nominate from the newest view, again if somebody else wrote in between."""
-
-        async def once() -> bool:
-            try:
-                await self.fleet.hub.nominate(nomination(self.workload(job), *clusters))
-            except Conflict:
-                return False
-            return True
-
+    async def nominate(self, job: str, *clusters: ClusterName) -> str:
+        """Nominate from the newest view, again if somebody else wrote in between. Returns the version that it made."""
         for _ in range(20):
-            if await once():
-                return
-            await self.fleet.pass_time(0.2)
+            try:
+                return await self.fleet.hub.nominate(nomination(self.workload(job), *clusters))
+            except Conflict:
+                await self.fleet.pass_time(0.2)
         raise AssertionError(f"{job} could not be nominated")
 
     async def latched(self, job: str, cluster: ClusterName) -> HubWorkload:

@@ -69,7 +69,7 @@ async def test_the_reply_to_a_nomination_is_the_version_that_the_view_will_show(
     async with open_fleet() as fleet:
         scene = Scene(fleet)
         waiting = await scene.submitted(fleet.bed.job("train", gpus=9))
-        version = await fleet.hub.nominate(nomination(waiting, FIRST))
+        version = await scene.nominate("train", FIRST)
         assert version != waiting.resource_version
         seen = await scene.until("train", lambda w: w.nominated == (FIRST,), "shows the nomination")
         assert int(seen.resource_version) >= int(version)
