@@ -172,7 +172,9 @@ def _label(told: Told, flow: str, label: str, home: set[str], source: Where, to:
             return f"{rule.id} requires otherwise"
         grants = rule.effect == "permit" and rule.mode != "shadow" and (holds is True or lifted)
         granted = granted or grants
-        duty = grants or (rule.effect == "require" and rule.mode == "enforce")
+        # A permit that may hold may ask for encryption: what is not known must never allow more than what is.
+        may_grant = rule.effect == "permit" and rule.mode != "shadow" and (holds is not False or lifted)
+        duty = may_grant or (rule.effect == "require" and rule.mode == "enforce")
         if duty and rule.encrypt and "encrypt_at_rest" not in (to.says(to.fulfils) or ()):
             return f"{rule.id} asks for encryption"
     if label == "unlabelled" and not any("unlabelled" in r.labels and r.effect == "permit" for r in told.rules):
