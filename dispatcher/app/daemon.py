@@ -13,6 +13,7 @@ from dispatcher.core.ids import ClusterName
 from dispatcher.core.lease import Always
 from dispatcher.core.policy import ClusterPolicy, Policy
 from dispatcher.core.ports import Clock, HubPort, Leadership, WorkerPort
+from dispatcher.core.snapshot import Link
 from dispatcher.leader import LOOP as LEADER_LOOP
 from dispatcher.leader import Candidacy, Elector
 from dispatcher.logs import count_problems, get_logger
@@ -265,11 +266,11 @@ class Daemon:
     def ready(self) -> tuple[bool, tuple[str, ...]]:
         """Ready = the hub is fully seen and not silent. A worker that is away makes a candidate less, not a daemon."""
         view, now = self.state.hub_view(), self.around.clock.now()
-        limit_s = self.state.policy.limits.silence_limit_s
-        if not view.synced or view.observed_at is None:
+        link = self.state.hub_link(now)
+        if link is Link.BLIND or view.observed_at is None:
             return False, (f"the hub has not been read completely yet{': ' + view.error if view.error else ''}",)
-        age_s = (now - view.observed_at).total_seconds()
-        if age_s > limit_s:
+        if link is Link.STALE:
+            age_s, limit_s = (now - view.observed_at).total_seconds(), self.state.policy.limits.silence_limit_s
             return False, (f"the hub has been silent for {age_s:.0f} s (limit {limit_s} s)",)
         return True, ()
 

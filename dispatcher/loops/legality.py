@@ -28,7 +28,7 @@ from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Eviction, Leadership
 from dispatcher.core.rulings import standing_of
 from dispatcher.core.seal import SKEW_S, Trouble, Trust, age_s
-from dispatcher.core.snapshot import digest_of
+from dispatcher.core.snapshot import Link, digest_of
 from dispatcher.core.watchdog import OF_THE_LAW, Finding, FindingCode, FindingDetail
 from dispatcher.core.workload import HubWorkload
 from dispatcher.logs import get_logger
@@ -101,9 +101,8 @@ class LegalityLoop:
         self._watch_clock()
         self._gauge_rules()
         await self.record_bundles()
-        now, hub = self.state.clock.now(), self.state.hub_view()
-        limit_s = self.state.policy.limits.silence_limit_s
-        if not hub.synced or hub.observed_at is None or (now - hub.observed_at).total_seconds() > limit_s:
+        now = self.state.clock.now()
+        if self.state.hub_link(now) is not Link.CONNECTED:
             return
         if standing_of(self.state.policy, self.state.dated()) is not None:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from dispatcher.core.decision import Decision, Fit, Reason
 from dispatcher.core.ids import DataLabel
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.nodes import Demand, node_table, pack, pod_group
-from dispatcher.core.policy import Policy, PriceUnit
+from dispatcher.core.policy import PriceUnit
 from dispatcher.core.snapshot import Hold, Snapshot, WorkerView
 from dispatcher.core.workload import PodSet, Request
 from tests.core_builders import (
@@ -41,21 +41,12 @@ from tests.core_builders import (
     worker,
 )
 from tests.examples import examples
+from tests.property.worlds import World
 
 NAMES = ("cloud", "onprem", "x", "y")
 COUNTRIES = ("DE", "FI", "US")
 few = examples(60)
 prices = st.integers(1, 9)
-
-
-@dataclass(frozen=True)
-class World:
-    request: Request
-    snapshot: Snapshot
-    policy: Policy
-
-    def decide(self) -> Decision:
-        return decide(self.request, self.snapshot, self.policy, NOW)
 
 
 @st.composite

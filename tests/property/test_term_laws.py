@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 
 from dispatcher.core import terms
 from dispatcher.core.context import Context
-from dispatcher.core.decide import decide, rank
+from dispatcher.core.decide import rank
 from dispatcher.core.decision import Decision, Detail, Reason, Rejection, Resolver, Term, TermKind
-from dispatcher.core.policy import CarbonPrice, EgressPrice, EgressTier, Limits, Policy, Purchase
+from dispatcher.core.policy import CarbonPrice, EgressPrice, EgressTier, Limits, Purchase
 from dispatcher.core.prices import best_interval_s, div_half_up, transfer_amount
 from dispatcher.core.snapshot import Snapshot
-from dispatcher.core.workload import Destination, Request
+from dispatcher.core.workload import Destination
 from tests.core_builders import (
     GB,
-    NOW,
     TODAY,
     USD,
     compute,
@@ -39,24 +38,12 @@ from tests.core_builders import (
     worker,
 )
 from tests.examples import examples
+from tests.property.worlds import World
 
 NAMES = ("cloud", "onprem", "x", "y")
 PLACES = (*NAMES, "s")
 few = examples(80)
 micro = st.integers(0, 90_000)
-
-
-@dataclass(frozen=True)
-class World:
-    request: Request
-    snapshot: Snapshot
-    policy: Policy
-
-    def decide(self) -> Decision:
-        return decide(self.request, self.snapshot, self.policy, NOW)
-
-    def priced(self, **prices: object) -> World:
-        return replace(self, policy=replace(self.policy, prices=replace(self.policy.prices, **prices)))  # type: ignore[arg-type]
 
 
 @st.composite

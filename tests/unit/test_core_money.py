@@ -149,10 +149,7 @@ def caching(cache: int) -> Policy:
 
 def shared(cache: int = 40 * TB) -> tuple[Decision, Decision]:
     """Two jobs that read the same 30 TB: the second is decided when the first was just nominated."""
-    rules = policy(
-        [site("onprem")], data_sets=[data("d", 30 * TB, stores=["far"])], egress_prices=[WIDE], stores=STORES
-    )
-    rules = _at_site(rules, cache_bytes=cache)
+    rules = caching(cache)
     first = request("first", pods(1, 1), data=uses("d"))
     before = decided(first, worker(), rules=rules)
     promise = hold_of(before, first, rules, NOW)
