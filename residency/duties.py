@@ -14,17 +14,17 @@ Check = tuple[Because | None, datetime | None]
 """What stands against a duty (None: nothing), and when that may change."""
 
 
-def unfulfilled(obligations: Iterable[Obligation], question: Question) -> Iterator[Check]:
+def unfulfilled(obligations: Iterable[Obligation], question: Question) -> Iterator[tuple[Obligation, Check]]:
     """One or two checks a duty. Not known is not fulfilled, and says which fact would tell."""
     for one in obligations:
         if one.duty not in CHECKED_HERE:
-            yield _promised(one, question)
+            yield one, _promised(one, question)
         if one.duty is Duty.ENCRYPT_AT_REST and one.countries:
-            yield _keys_in(one, question)
+            yield one, _keys_in(one, question)
         if one.duty is Duty.NO_CHECKPOINT_EGRESS and question.flow is Flow.CHECKPOINT:
-            yield stays_at_site(one, question)
+            yield one, stays_at_site(one, question)
         if one.duty is Duty.LOCAL_LOGS:
-            yield _logs_stay(one, question)
+            yield one, _logs_stay(one, question)
 
 
 def _promised(one: Obligation, question: Question) -> Check:
@@ -38,7 +38,7 @@ def _promised(one: Obligation, question: Question) -> Check:
     code = Code.FACT_UNKNOWN if seen.values is None else Code.OBLIGATION_UNSUPPORTED
     values = seen.values or ()
     return (
-        Because(code, fact=fact, gap=seen.gap, seen=values, expected=(one.duty.value,), duty=one.duty, at=one.at),
+        Because(code, one.rule, "", fact, seen.gap, values, (one.duty.value,), one.duty, at=one.at),
         seen.changes,
     )
 
@@ -50,7 +50,7 @@ def _keys_in(one: Obligation, question: Question) -> Check:
     code = Code.FACT_UNKNOWN if seen.values is None else Code.OBLIGATION_UNSUPPORTED
     clause = "kms.country in the obligation's kms_country"
     return (
-        Because(code, "", clause, "kms.country", seen.gap, seen.values or (), one.countries, one.duty, at=one.at),
+        Because(code, one.rule, clause, "kms.country", seen.gap, seen.values or (), one.countries, one.duty, at=one.at),
         seen.changes,
     )
 
@@ -63,6 +63,7 @@ def stays_at_site(one: Obligation, question: Question) -> Check:
     return (
         Because(
             Code.OBLIGATION_UNSUPPORTED,
+            one.rule,
             clause="destination.site equals source.site",
             fact="destination.site",
             seen=(destination.site,) if destination.site else (),
@@ -85,12 +86,13 @@ def _logs_stay(one: Obligation, question: Question) -> Check:
     changes = min((c for c in (sinks.changes, home.changes) if c is not None), default=None)
     if sinks.values is None or home.values is None:
         gap = sinks.gap or home.gap
-        return Because(Code.FACT_UNKNOWN, fact=fact, gap=gap, duty=one.duty, at=one.at), changes
+        return Because(Code.FACT_UNKNOWN, one.rule, fact=fact, gap=gap, duty=one.duty, at=one.at), changes
     if set(sinks.values) <= set(home.values):
         return None, changes
     return (
         Because(
             Code.OBLIGATION_UNSUPPORTED,
+            one.rule,
             clause=f"{fact} stays at home",
             fact=fact,
             seen=sinks.values,

@@ -11,7 +11,7 @@ that applies is evaluated, always. A rule that may hold counts against (residenc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -22,11 +22,11 @@ from residency.clauses import evaluate as evaluate_groups
 from residency.duties import unfulfilled
 from residency.exceptions import Waiver
 from residency.facts import FACTS, Gap, Question, earliest
-from residency.obligations import Obligation, unite
-from residency.rules import AS_USUAL, OnChange, Rule
+from residency.obligations import Obligation, Union, unite
+from residency.rules import Rule
 from residency.sets import NOBODY, membership
 from residency.verdict import Because, Code, Verdict, Would
-from residency.vocabulary import UNLABELLED, Answer, Effect, Flow, Mode, Running
+from residency.vocabulary import AS_USUAL, UNLABELLED, Answer, Effect, Flow, Mode, OnChange, harshest
 
 Flips = frozenset[tuple[str, Clause]]
 """Clauses by rule whose answer is turned round, to find out what would be if (counterfactual.py)."""
@@ -38,11 +38,13 @@ STAYS_HOME = "unlabelled-stays-home"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A rule with its clauses as functions. `reads`: the parts of a question that these look at (`Fact.part`)."""
+    """A rule with its clauses as functions. `reads`: the parts of a question that these look at (`Fact.part`).
+    `duties` are its obligations, which know that it asks for them."""
 
     rule: Rule
     groups: tuple[tuple[Quantifier, tuple[Test, ...]], ...]
     reads: frozenset[str]
+    duties: tuple[Obligation, ...] = ()
 
     def ask(self, question: Question, flips: Flips) -> Outcome:
         outcome = evaluate_groups(self.groups, question)
@@ -87,10 +89,15 @@ def law_of(bundle: Bundle) -> Law:
     """Compile a bundle. What is unsound in it denies; `soundness.faults` says what is."""
     known = {one.id: one for one in bundle.sets}
     sets = {name: membership(known, name) for name in sorted(known)}
-    compiled = [Compiled(rule, _compile(rule.when, sets), _reads(rule.when)) for rule in bundle.rules]
+    compiled = [_compiled(rule, sets) for rule in bundle.rules]
     if not any(UNLABELLED in rule.labels and rule.effect is Effect.PERMIT for rule in bundle.rules):
         compiled.append(_at_home())
     return Law(bundle, sets, tuple(sorted(compiled, key=lambda one: one.rule.id)))
+
+
+def _compiled(rule: Rule, sets: Sets) -> Compiled:
+    duties = tuple(one.asked_by(rule.id, rule.on_change) for one in rule.obligations)
+    return Compiled(rule, _compile(rule.when, sets), _reads(rule.when), duties)
 
 
 def _compile(groups: tuple[Group, ...], sets: Sets) -> tuple[tuple[Quantifier, tuple[Test, ...]], ...]:
@@ -154,15 +161,13 @@ def judge(law: Law, question: Question, label: str, flips: Flips = NO_FLIPS) -> 
     if not bench.permits:
         _default(bench, label)
     union = unite(_written_out(law, bench, one) for one in bench.duties)
-    for duty, _ in union.conflicts:
-        bench.deny(
-            Because(Code.OBLIGATIONS_CONFLICT, duty=duty, seen=tuple(d.value for pair in union.conflicts for d in pair))
-        )
+    for contradicted in contradictions(union):
+        bench.deny(*contradicted)
     if bench.permits and not union.conflicts:
-        for because, changes in unfulfilled(union.obligations, question):
+        for one, (because, changes) in unfulfilled(union.obligations, question):
             bench.ends.append(changes)
             if because is not None:
-                bench.deny(because)
+                bench.deny(because, one.on_change)
     return _verdict(law, bench, label, union.obligations)
 
 
@@ -180,12 +185,12 @@ def _hear(law: Law, bench: _Bench, compiled: Compiled, waivers: tuple[Waiver, ..
         outcome = Outcome(harmless, (), outcome.all, outcome.changes)
         if _decides(rule):
             bench.lifted.add(waiver.id)
-            bench.duties += waiver.obligations
+            bench.duties += (one.asked_by(waiver.id) for one in waiver.obligations)
     if rule.effect is Effect.PERMIT:
-        _hear_permit(bench, rule, outcome)
+        _hear_permit(bench, compiled, outcome)
     elif outcome.truth is harmless:
         if rule.effect is Effect.REQUIRE and rule.mode is Mode.ENFORCE:
-            bench.duties += rule.obligations
+            bench.duties += compiled.duties
     elif rule.mode is Mode.ENFORCE:
         code = Code.FORBIDDEN if rule.effect is Effect.FORBID else Code.REQUIREMENT
         bench.deny(_because(code, rule, outcome), rule.on_change)
@@ -197,7 +202,8 @@ def _decides(rule: Rule) -> bool:
     return rule.mode is Mode.ENFORCE or (rule.effect is Effect.PERMIT and rule.mode is Mode.WARN)
 
 
-def _hear_permit(bench: _Bench, rule: Rule, outcome: Outcome) -> None:
+def _hear_permit(bench: _Bench, compiled: Compiled, outcome: Outcome) -> None:
+    rule = compiled.rule
     if not _decides(rule):
         return
     if outcome.truth is Truth.TRUE:
@@ -205,7 +211,17 @@ def _hear_permit(bench: _Bench, rule: Rule, outcome: Outcome) -> None:
     else:
         bench.missed.append((outcome, rule))
     if outcome.truth is not Truth.FALSE:
-        bench.duties += rule.obligations
+        bench.duties += compiled.duties
+
+
+def contradictions(union: Union) -> Iterator[tuple[Because, OnChange]]:
+    """For each pair of duties that cannot both be met: why that denies, by whose rule, and what becomes of work."""
+    seen = tuple(duty.value for pair in union.conflicts for duty in pair)
+    for pair in union.conflicts:
+        asked = [one for one in union.obligations if one.duty in pair]
+        rules = sorted({rule for one in asked for rule in one.rules})
+        because = Because(Code.OBLIGATIONS_CONFLICT, rules[0] if rules else "", duty=pair[0], seen=seen)
+        yield because, harshest(one.on_change for one in asked)
 
 
 def _lifting(bench: _Bench, rule: Rule, waivers: tuple[Waiver, ...]) -> Waiver | None:
@@ -271,7 +287,6 @@ def _written_out(law: Law, bench: _Bench, one: Obligation) -> Obligation:
 
 
 _RANK: Mapping[Code, int] = {code: rank for rank, code in enumerate(Code)}
-_HARSH = {Running.STOP_NOW: 0, Running.DRAIN: 1, Running.KEEP: 2}
 
 
 def _verdict(law: Law, bench: _Bench, label: str, duties: tuple[Obligation, ...]) -> Verdict:
@@ -292,7 +307,7 @@ def _verdict(law: Law, bench: _Bench, label: str, duties: tuple[Obligation, ...]
         exceptions=tuple(sorted(bench.lifted)),
         obligations=duties if answer is Answer.ALLOW else (),
         would=tuple(bench.would),
-        on_change=_what_becomes(change for _, _, change in against),
+        on_change=harshest(change for _, _, change in against),
         valid_until=earliest(*bench.ends),
     )
 
@@ -301,15 +316,6 @@ def _in_order(against: Iterable[tuple[Answer, Because, OnChange]]) -> list[tuple
     """What certainly denies before what may; then by code. Within a code they come in the order they were heard, which
     is that of the ids, and for permits that of how near they came."""
     return sorted(against, key=lambda one: (one[0] is not Answer.DENY, _RANK[one[1].code]))
-
-
-def _what_becomes(changes: Iterable[OnChange]) -> OnChange:
-    """The harshest of what the rules against it say, those apart that say nothing of their own."""
-    return min((change for change in changes if change != AS_USUAL), key=_harshness, default=AS_USUAL)
-
-
-def _harshness(change: OnChange) -> tuple[int, int, str]:
-    return (_HARSH[change.running], change.grace_s, change.queued.value)
 
 
 def capped(law: Law, valid_until: datetime | None, now: datetime) -> datetime | None:

@@ -17,6 +17,7 @@ from residency.exceptions import Waiver
 from residency.facts import Place, Question, Tenant, earliest
 from residency.judge import Law, judge
 from residency.plans import Hop, Plan
+from residency.recent import Recent
 from residency.verdict import Verdict
 from residency.vocabulary import Flow
 
@@ -24,7 +25,8 @@ MOST = 200_000
 """Entries, after which a memo begins anew: far more than labels x flows x places of a fleet."""
 
 MOST_HOPS = 32_768
-"""Hops whose verdicts are remembered by name as well; past it all are forgotten, and put together again."""
+"""Hops of late whose verdicts are remembered by name as well. A preview over thousands of workloads has many times as
+many as the decisions before and after it, which must not find that they have been forgotten."""
 
 _Key = tuple[Hashable, ...]
 
@@ -86,7 +88,7 @@ class Memo:
     _objects: dict[int, tuple[Place | Tenant, int]] = field(default_factory=dict)
     _readings: dict[tuple[str, Flow], tuple[int, Reading]] = field(default_factory=dict)
     _numbers: dict[Reading, int] = field(default_factory=dict)
-    _hops: dict[_Key, _Heard] = field(default_factory=dict)
+    _hops: Recent[_Key, _Heard] = field(default_factory=lambda: Recent(MOST_HOPS))
 
     def judge(self, question: Question, label: str) -> Verdict:
         verdict = self._judge(question, label)
@@ -105,9 +107,8 @@ class Memo:
         if known is None or now < known.since or (known.until is not None and now >= known.until):
             verdicts = self._stamped(plan, hop, now)
             until = earliest(*(verdict.valid_until for verdict in verdicts))
-            if len(self._hops) >= MOST_HOPS:
-                self._hops.clear()
-            known = self._hops[key] = _Heard(hop, plan.tenant, now, until, verdicts)
+            known = _Heard(hop, plan.tenant, now, until, verdicts)
+            self._hops.put(key, known)
         return known.verdicts
 
     def _stamped(self, plan: Plan, hop: Hop, now: datetime) -> tuple[Verdict, ...]:

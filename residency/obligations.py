@@ -7,10 +7,10 @@ condition (residency.md section 4.6). Duties that the platform itself can check 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from residency.vocabulary import NOWHERE, At, Flow
+from residency.vocabulary import AS_USUAL, NOWHERE, At, Flow, OnChange, harshest
 
 
 class Duty(StrEnum):
@@ -51,6 +51,18 @@ class Obligation:
     flows: tuple[Flow, ...] = ()
     words: tuple[str, ...] = ()
     at: At = field(default=NOWHERE, compare=False)
+    rules: tuple[str, ...] = field(default=(), compare=False)
+    """Which rules and exceptions ask for it. Who asks is told to people and changes nothing of the duty."""
+    on_change: OnChange = field(default=AS_USUAL, compare=False)
+    """What they want done about work for which it is no longer met."""
+
+    @property
+    def rule(self) -> str:
+        """The one that is told of first: the line `at` is its."""
+        return self.rules[0] if self.rules else ""
+
+    def asked_by(self, rule: str, on_change: OnChange = AS_USUAL) -> Obligation:
+        return replace(self, rules=(rule,), on_change=on_change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +91,25 @@ def _order(one: Obligation) -> tuple[str, tuple[str, ...], int, tuple[str, ...],
 
 
 def _stricter(a: Obligation, b: Obligation) -> Obligation:
-    """Fewer key countries, the shorter time to live, the longer retention, more flows and records."""
+    """Fewer key countries, the shorter time to live, the longer retention, more flows and records. Told of first is
+    the rule whose id comes first, wherever it is written."""
+    first, other = sorted((a, b), key=lambda one: (one.rule, one.at))
     countries = a.countries or b.countries
     if a.countries and b.countries:
         countries = tuple(sorted(set(a.countries) & set(b.countries)))
     seconds = [value for value in (a.seconds, b.seconds) if value is not None]
     limit = None if not seconds else max(seconds) if a.duty is Duty.RETAIN else min(seconds)
     flows = tuple(sorted({*a.flows, *b.flows}))
-    return Obligation(a.duty, countries, limit, flows, tuple(sorted({*a.words, *b.words})), min(a.at, b.at))
+    return Obligation(
+        duty=a.duty,
+        countries=countries,
+        seconds=limit,
+        flows=flows,
+        words=tuple(sorted({*a.words, *b.words})),
+        at=first.at,
+        rules=tuple(dict.fromkeys((*first.rules, *other.rules))),
+        on_change=harshest((a.on_change, b.on_change)),
+    )
 
 
 def _against_retention(kept: dict[Duty, Obligation]) -> list[tuple[Duty, Duty]]:

@@ -14,10 +14,10 @@ from datetime import datetime
 from residency.derivation import Inherited, Labels
 from residency.duties import stays_at_site
 from residency.facts import Place, Question, Tenant, earliest
-from residency.judge import Law, capped, judge
+from residency.judge import Law, capped, contradictions, judge
 from residency.obligations import Duty, Obligation, unite
 from residency.verdict import Because, Code, Verdict, Would, digest
-from residency.vocabulary import Answer, Flow
+from residency.vocabulary import AS_USUAL, Answer, Flow, OnChange
 
 Ask = Callable[[Question, str], Verdict]
 """`judge` with its law: one question about one label."""
@@ -154,9 +154,8 @@ def _united(verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
     union = unite(one for verdict in verdicts for one in verdict.obligations)
     if not union.conflicts:
         return verdicts
-    duties = tuple(duty.value for pair in union.conflicts for duty in pair)
-    because = Because(Code.OBLIGATIONS_CONFLICT, duty=union.conflicts[0][0], seen=duties)
-    return [_denied(verdict, because) if verdict.allowed and verdict.obligations else verdict for verdict in verdicts]
+    because, change = next(iter(contradictions(union)))
+    return [_denied(one, because, change) if one.allowed and one.obligations else one for one in verdicts]
 
 
 def _without_egress(plan: Plan, verdicts: list[Verdict], now: datetime) -> list[Verdict]:
@@ -170,12 +169,12 @@ def _without_egress(plan: Plan, verdicts: list[Verdict], now: datetime) -> list[
         if verdict.flow is Flow.CHECKPOINT and verdict.allowed and verdict.label in kept:
             hop = next(h for h in plan.hops if h.flow is Flow.CHECKPOINT and h.destination.name == verdict.destination)
             because, _ = stays_at_site(kept[verdict.label], plan.question(hop, now))
-        found.append(verdict if because is None else _denied(verdict, because))
+        found.append(verdict if because is None else _denied(verdict, because, kept[verdict.label].on_change))
     return found
 
 
-def _denied(verdict: Verdict, because: Because) -> Verdict:
-    return replace(verdict, answer=Answer.DENY, because=because, further=verdict.further, obligations=())
+def _denied(verdict: Verdict, because: Because, on_change: OnChange = AS_USUAL) -> Verdict:
+    return replace(verdict, answer=Answer.DENY, because=because, obligations=(), on_change=on_change)
 
 
 def _duties(verdicts: Iterable[Verdict]) -> tuple[tuple[Flow, Obligation], ...]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from residency.clauses import Group
 from residency.facts import earliest
 from residency.obligations import Obligation
-from residency.vocabulary import EVERY_LABEL, NOWHERE, At, Effect, Flow, Mode, Queued, Running
+from residency.vocabulary import AS_USUAL, EVERY_LABEL, NOWHERE, At, Effect, Flow, Mode, OnChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +17,6 @@ class Exceptable:
 
     approvers: tuple[str, ...]
     max_days: int = 30
-
-
-@dataclass(frozen=True, slots=True)
-class OnChange:
-    """What becomes of work that a change of rules, facts or exceptions makes illegal."""
-
-    running: Running = Running.DRAIN
-    grace_s: int = 0
-    queued: Queued = Queued.REQUEUE
-
-
-AS_USUAL = OnChange()
 
 
 @dataclass(frozen=True, slots=True)

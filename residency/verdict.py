@@ -14,8 +14,7 @@ from enum import Enum, StrEnum
 
 from residency.facts import Gap
 from residency.obligations import Duty, Obligation
-from residency.rules import AS_USUAL, OnChange
-from residency.vocabulary import NOWHERE, Answer, At, Flow, Mode
+from residency.vocabulary import AS_USUAL, NOWHERE, Answer, At, Flow, Mode, OnChange
 
 
 class Code(StrEnum):

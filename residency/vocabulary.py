@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -76,6 +77,30 @@ class Queued(StrEnum):
 
     REQUEUE = "requeue"
     HOLD = "hold"
+
+
+@dataclass(frozen=True, slots=True)
+class OnChange:
+    """What becomes of work that a change of rules, facts or exceptions makes illegal."""
+
+    running: Running = Running.DRAIN
+    grace_s: int = 0
+    queued: Queued = Queued.REQUEUE
+
+
+AS_USUAL = OnChange()
+
+
+_HARSH = {Running.STOP_NOW: 0, Running.DRAIN: 1, Running.KEEP: 2}
+
+
+def harshest(changes: Iterable[OnChange]) -> OnChange:
+    """The harshest of what several rules say, those apart that say nothing of their own."""
+    return min((change for change in changes if change != AS_USUAL), key=_harshness, default=AS_USUAL)
+
+
+def _harshness(change: OnChange) -> tuple[int, int, str]:
+    return (_HARSH[change.running], change.grace_s, change.queued.value)
 
 
 @dataclass(frozen=True, slots=True, order=True)

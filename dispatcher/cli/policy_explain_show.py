@@ -67,12 +67,7 @@ def _block(brief: Brief, place: Place, *, full: bool) -> Iterator[str]:
     yield from _named("because", chain_text(chief))
     yield from _named("law", chief.because.law)
     yield from _named("fix", _fix(brief))
-    for rule, terms in brief.exceptable.items():
-        if rule == chief.because.rule:
-            approvers = ", ".join(terms.approvers)
-            yield from _named("ask", f"for an exception from {rule}: {approvers}, {terms.max_days} days at most")
-    if not any(rule == chief.because.rule for rule in brief.exceptable) and chief.because.rule:
-        yield from _named("ask", f"nobody: {chief.because.rule} takes no exception")
+    yield from _named("ask", _whom_to_ask(brief, chief))
     for one in place.otherwise:
         yield from _named("would", would_text(one))
     if not place.otherwise:
@@ -80,6 +75,16 @@ def _block(brief: Brief, place: Place, *, full: bool) -> Iterator[str]:
     for verdict in ruling.against if full else ():
         if verdict is not chief:
             yield from _named("also", f"{verdict.flow.value} of {chain_text(verdict)}: {because_text(verdict.because)}")
+
+
+def _whom_to_ask(brief: Brief, chief: Verdict) -> str:
+    """Who may grant an exception from the rule that decides. What a rule obliges to stands under every exception."""
+    rule, terms = chief.because.rule, brief.exceptable.get(chief.because.rule)
+    if chief.because.duty is not None:
+        return "nobody: an exception lifts no obligation"
+    if terms is not None:
+        return f"for an exception from {rule}: {', '.join(terms.approvers)}, {terms.max_days} days at most"
+    return f"nobody: {rule} takes no exception" if rule else ""
 
 
 def _reason(verdict: Verdict) -> Iterator[str]:

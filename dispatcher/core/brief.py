@@ -62,7 +62,8 @@ def brief_on(work: Work, policy: Policy, now: datetime, only: Collection[str] = 
     shape = counsel.shape(request)
     legal = tuple(name for name in known if _listed(request, name) and _is_legal(counsel.ruling(request, shape, name)))
     rules = {rule.id: rule.exceptable for rule in policy.residency.rules if rule.exceptable is not None}
-    blocking = {why.rule for place in places if place.chief for why in (place.chief.because, *place.chief.further)}
+    reasons = (why for place in places if place.chief for why in (place.chief.because, *place.chief.further))
+    blocking = {why.rule for why in reasons if why.duty is None}
     return Brief(
         work=work,
         policy=policy,

@@ -288,7 +288,9 @@ def _law_text(detail: Detail) -> str:
         return what
     line = f", {detail.line}" if detail.line else ""
     if legal.duty:
-        return f"{_flows_text(legal)}{what}: obligation {legal.duty} {_DUTIES.get(legal.code, 'is not met')}{line}"
+        whose = f" of rule {legal.rule}" if legal.rule else ""
+        failing = _DUTIES.get(legal.code, "is not met")
+        return f"{_flows_text(legal)}{what}: obligation {legal.duty}{whose} {failing}{line}"
     if not legal.rule:
         return f"{_flows_text(legal)}{what}: {_NO_RULE.get(legal.code, 'no rule permits it')}"
     if not legal.clause:

@@ -29,7 +29,8 @@ def because_text(because: Because) -> str:
     place = because.clause_at if because.clause_at.file else because.at
     line = f", {place}" if place.file else ""
     if because.duty is not None and because.code is not Code.OBLIGATIONS_CONFLICT:
-        return f"duty {because.duty.value} is not fulfilled there{line}"
+        whose = f" of rule {because.rule}" if because.rule else ""
+        return f"duty {because.duty.value}{whose} is not fulfilled there{line}"
     if because.gap is not None:
         asked = f" for rule {because.rule}" if because.rule else ""
         return f"{because.fact} {_GAPS[because.gap]}{asked}{line}"

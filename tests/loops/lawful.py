@@ -16,8 +16,8 @@ from dispatcher.state import BundleEvent
 from residency.bundle import Bundle, Settings, bundle_of
 from residency.clauses import Clause, Group, Operator, Quantifier
 from residency.exceptions import Scope, Waiver
-from residency.rules import Exceptable, OnChange, Rule
-from residency.vocabulary import Effect, Flow, Queued, Running
+from residency.rules import Exceptable, Rule
+from residency.vocabulary import Effect, Flow, OnChange, Queued, Running
 from tests.builders import START, Manifest
 from tests.loops.bench import Bench, example, start
 from tests.loops.jobs import H100, gang

@@ -312,8 +312,8 @@ def test_res_15_a_staging_hop_kills_the_cheapest_route() -> None:
     assert (chosen, ruling.allowed) == (1, True)
 
 
-def duty(name: str, what: str) -> str:
-    return f"  {name}: {{labels: [public], flows: [cache], effect: require, obligations: [{{{what}}}]}}\n"
+def duty(name: str, what: str, more: str = "") -> str:
+    return f"  {name}: {{labels: [public], flows: [cache], effect: require, obligations: [{{{what}}}]{more}}}\n"
 
 
 def test_res_16_the_strictest_obligation_wins_and_a_contradiction_denies() -> None:
@@ -323,6 +323,17 @@ def test_res_16_the_strictest_obligation_wins_and_a_contradiction_denies() -> No
     assert [(o.duty, o.seconds) for _, o in ruling.obligations] == [(Duty.CACHE_TTL, 3600)]
     ruling = ruled(law(two + duty("week", "retain: P7D")), one(Flow.CACHE, able, "public"))
     assert (ruling.answer, [v.code for v in ruling.against]) == (Answer.DENY, [Code.OBLIGATIONS_CONFLICT])
+    assert [v.because.rule for v in ruling.against] == ["day"]
+
+
+def test_res_16_who_asks_for_a_duty_that_is_not_met_is_named_and_says_what_becomes_of_work_that_runs() -> None:
+    mild, harsh = ", on_change: {running: keep}", ", on_change: {running: stop_now}"
+    rules = "rules:\n" + duty("day", "cache_ttl: PT24H", mild) + duty("hour", "cache_ttl: PT1H", harsh)
+    (verdict,) = ruled(law(rules), one(Flow.CACHE, replace(SE, fulfils=("retain",)), "public")).against
+    assert (verdict.code, verdict.because.rule) == (Code.OBLIGATION_UNSUPPORTED, "day")
+    assert verdict.on_change.running is Running.STOP_NOW
+    (verdict,) = ruled(law("rules:\n" + duty("day", "cache_ttl: PT24H", mild)), one(Flow.CACHE, SE, "public")).against
+    assert (verdict.because.rule, verdict.on_change.running) == ("day", Running.KEEP)
 
 
 ENCRYPTED = """\

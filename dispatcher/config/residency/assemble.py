@@ -27,9 +27,9 @@ from residency.derivation import Declassification
 from residency.exceptions import Scope, Waiver
 from residency.facts import FACTS, Attestation, Record, Shape, Tenant
 from residency.obligations import Duty, Obligation
-from residency.rules import Exceptable, OnChange, Rule
+from residency.rules import Exceptable, Rule
 from residency.sets import Member, Set
-from residency.vocabulary import NOWHERE, At
+from residency.vocabulary import NOWHERE, At, OnChange
 
 RESIDENCY = "residency"
 """The folder of rule files inside a blueprint, and the first word of their names."""
