@@ -90,7 +90,9 @@ class _Child:
         self.run.pod_bound()
 
     def pod_ended(self, pod: Pod, ran: bool) -> None:
-        self.active.pop(pod.seq, None)
+        if self.active.pop(pod.seq, None) is not None:
+            self.run.active_pods -= 1
+            self.run.bound_pods -= pod.placed
         if ran and self.group.fails:
             self.failures += 1
         elif ran:
@@ -108,21 +110,16 @@ class JobRun:
         self.running = False
         self.finished: str | None = None
         self.deleted = False
+        self.active_pods = 0
+        """Pods that have not gone."""
+        self.bound_pods = 0
+        """Those of them that are on nodes."""
         self._world = world
         self._pool = pool
         self._watcher = watcher
         self._children = [[_Child(self, group) for _ in range(group.jobs)] for group in spec.groups]
         self._stopped: Callable[[], None] | None = None
         self.gang: Gang | None = None
-
-    @property
-    def active_pods(self) -> int:
-        return sum(len(child.active) for children in self._children for child in children)
-
-    @property
-    def bound_pods(self) -> int:
-        pods = (pod for children in self._children for child in children for pod in child.active.values())
-        return sum(1 for pod in pods if pod.node is not None)
 
     def start(self, needs: tuple[Needs, ...]) -> None:
         """Resume: make the pods. `needs` has one entry per pod set, with what Kueue added for the flavor."""
@@ -157,9 +154,11 @@ class JobRun:
             pod = Pod(child.needs, child.group.runs_s if self.gang is None else None, child)
             self._pool.create(pod)
             child.active[pod.seq] = pod
+            self.active_pods += 1
 
     def pod_bound(self) -> None:
         """A pod of this job is on a node."""
+        self.bound_pods += 1
         self._watcher.pods_bound(self)
         if self.gang is not None and self.running and self.bound_pods == self.active_pods:
             self.gang.begin(self._run_out)

@@ -7,7 +7,7 @@ wait. Nothing is ever bound beyond a node's allocatable.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from connectors.embedded.manifests import NodeSpec
@@ -28,12 +28,19 @@ _SPREAD_BY = (CPU, MEMORY)
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a pod asks of a node; pods of equal needs are the same to the scheduler."""
+    """What a pod asks of a node; pods of equal needs are the same to the scheduler. Hashed once for all of them."""
 
     requests: tuple[tuple[str, int], ...]
     selector: tuple[Requirement, ...]
     terms: tuple[tuple[Requirement, ...], ...]
     tolerations: tuple[Toleration, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.requests, self.selector, self.terms, self.tolerations)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 class PodOwner(Protocol):
@@ -47,15 +54,17 @@ class PodOwner(Protocol):
 
 
 class Pod:
-    """One pod. It ends by itself after `runs_s` on its node; None: when its owner says so."""
+    """One pod. It ends by itself after `runs_s` on its node; None: when its owner says so. `placed`: it has been on a
+    node."""
 
-    __slots__ = ("needs", "node", "over", "owner", "runs_s", "seq")
+    __slots__ = ("needs", "node", "over", "owner", "placed", "runs_s", "seq")
 
     def __init__(self, needs: Needs, runs_s: float | None, owner: PodOwner) -> None:
         self.needs = needs
         self.runs_s = runs_s
         self.owner = owner
         self.node: Node | None = None
+        self.placed = False
         self.over = False
         self.seq = 0
 
@@ -68,10 +77,15 @@ class Node:
         self.labels = dict(view.labels)
         self.free = dict(view.allocatable.items)
         self.pods: dict[int, Pod] = {}
+        self._scored = [(name, have) for name, have in view.allocatable if name in _SPREAD_BY and have > 0]
+        self._emptiness: int | None = None
 
     def has_room(self, needs: Needs) -> bool:
         free = self.free
-        return all(free.get(name, 0) >= value for name, value in needs.requests)
+        for name, value in needs.requests:  # noqa: SIM110 (asked of every node for every pod)
+            if free.get(name, 0) < value:
+                return False
+        return True
 
     def accepts(self, needs: Needs) -> bool:
         """Everything but room: state, taints, labels."""
@@ -86,11 +100,9 @@ class Node:
 
     def emptiness(self) -> int:
         """The stock scheduler's least-allocated score, in permille of CPU and memory."""
-        total = 0
-        for name in _SPREAD_BY:
-            allocatable = self.view.allocatable.get(name)
-            total += self.free[name] * 1000 // allocatable if allocatable > 0 else 0
-        return total
+        if self._emptiness is None:
+            self._emptiness = sum(self.free[name] * 1000 // have for name, have in self._scored)
+        return self._emptiness
 
     def current(self) -> NodeView:
         """The node as the worker's view shows it, with what its pods ask of it."""
@@ -105,14 +117,14 @@ class Node:
             if value:
                 self.free[name] -= value
         self.pods[pod.seq] = pod
-        pod.node = self
+        pod.node, pod.placed, self._emptiness = self, True, None
 
     def leave(self, pod: Pod) -> None:
         for name, value in pod.needs.requests:
             if value:
                 self.free[name] += value
         del self.pods[pod.seq]
-        pod.node = None
+        pod.node, self._emptiness = None, None
 
 
 class NodePool:

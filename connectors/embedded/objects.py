@@ -22,6 +22,26 @@ class Assignment:
     borrows: bool = False
 
 
+class Shape:
+    """What is the same of Workloads that fit, or do not fit, together: priority and pod sets. Hashed once: queues ask
+    for it all the time."""
+
+    __slots__ = ("_hash", "pod_sets", "priority")
+
+    def __init__(self, priority: int, pod_sets: tuple[PodSet, ...]) -> None:
+        self.priority = priority
+        self.pod_sets = pod_sets
+        self._hash = hash((priority, pod_sets))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Shape) and self.priority == other.priority and self.pod_sets == other.pod_sets
+        )
+
+
 @dataclass(slots=True, eq=False)
 class Workload:
     """A Workload on the hub or on a worker: `base` is what its manifest said, the rest is its status.
@@ -58,6 +78,10 @@ class Workload:
     nominated: tuple[ClusterName, ...] = ()
     queued: bool = False
     job_active: int = 0
+    shape: Shape = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.shape = Shape(self.priority, self.base.pod_sets)
 
     @property
     def uid(self) -> WorkloadUid:

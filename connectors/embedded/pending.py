@@ -9,10 +9,8 @@ from __future__ import annotations
 import heapq
 from datetime import datetime
 
-from connectors.embedded.objects import Workload
-from dispatcher.core.workload import PodSet
+from connectors.embedded.objects import Shape, Workload
 
-Shape = tuple[int, tuple[PodSet, ...]]
 _Entry = tuple[datetime, int, Workload]
 
 
@@ -30,7 +28,7 @@ class PendingQueue:
         workload.queued = True
         self.count += 1
         entry = (workload.queue_order_at, workload.seq, workload)
-        heapq.heappush(self._shapes.setdefault(shape_of(workload), []), entry)
+        heapq.heappush(self._shapes.setdefault(workload.shape, []), entry)
 
     def discard(self, workload: Workload) -> None:
         """Take a workload out. Its entry stays in the heap until it surfaces."""
@@ -66,4 +64,4 @@ class PendingQueue:
 
 
 def shape_of(workload: Workload) -> Shape:
-    return workload.priority, workload.pod_sets
+    return workload.shape

@@ -30,6 +30,7 @@ Amounts = Mapping[Pool, int]
 STAY = timedelta(seconds=60)
 """A gang that has reserved on one cluster reserves on another only where it starts at least so much earlier, and a
 tenth of the time until then: with every change of place what was kept free for it was kept in vain."""
+RESOLUTION = timedelta(microseconds=1)
 _BASES = tuple(Basis)
 
 
@@ -112,13 +113,15 @@ class Expected:
 class Calendar:
     """What one cluster has free from now on: `free[i]` from `times[i]` until `times[i + 1]`, the last one for ever.
 
-    `weakest[i]` and `overdue[i]` say on which estimates it depends that `times[i]` comes when it does.
+    `weakest[i]` and `overdue[i]` say on which estimates it depends that `times[i]` comes when it does. `until`: when
+    the first of these ends is to come; if it does not, all is expected otherwise from then on. None: none is to come.
     """
 
     times: tuple[datetime, ...]
     free: tuple[Amounts, ...]
     weakest: tuple[Basis, ...]
     overdue: tuple[bool, ...]
+    until: datetime | None = None
 
     def earliest(self, amounts: Amounts, duration_s: int) -> datetime | None:
         """The first instant from which the amounts are free for so long; None: never, as far as is known."""
@@ -130,6 +133,11 @@ class Calendar:
                 start = at + 1
         return self.times[start] if start < len(self.times) else None
 
+    def latest(self, amounts: Amounts, duration_s: int) -> datetime | None:
+        """Until when the amounts, free now for so long, can be taken before what is promised; None: for ever."""
+        full = next((at for at, free in zip(self.times, self.free, strict=True) if not _fits(amounts, free)), None)
+        return full - timedelta(seconds=max(1, duration_s)) if full is not None else None
+
     def with_taken(self, amounts: Amounts, start: datetime, end: datetime) -> Calendar:
         """The calendar once the amounts are promised from `start` to `end`."""
         split = self._split_at(start)._split_at(end)
@@ -137,7 +145,7 @@ class Calendar:
             _less(have, amounts) if start <= at < end else have
             for at, have in zip(split.times, split.free, strict=True)
         )
-        return Calendar(split.times, free, split.weakest, split.overdue)
+        return replace(split, free=free)
 
     def least(self, start: datetime, end: datetime) -> Amounts:
         """What is free of each pool all the time from `start` to `end`."""
@@ -164,6 +172,7 @@ class Calendar:
             (*self.free[:at], self.free[at - 1], *self.free[at:]),
             (*self.weakest[:at], Basis.DECLARED, *self.weakest[at:]),
             (*self.overdue[:at], False, *self.overdue[at:]),
+            self.until,
         )
 
 
@@ -192,13 +201,15 @@ def calendar_of(free: Amounts, releases: Iterable[Release], now: datetime) -> Ca
 class Schedule:
     """The reservations of a line, made one after the other, first in order first.
 
-    `former` is where each of them had reserved before.
+    `former` is where each of them had reserved before. `turns` are the instants at which, by time alone, one of them
+    would be made otherwise.
     """
 
     calendars: dict[ClusterName, Calendar]
     now: datetime
     former: Mapping[WorkloadUid, ClusterName] = field(default_factory=dict)
     made: list[tuple[Ask, Option, datetime]] = field(default_factory=list)
+    turns: list[datetime] = field(default_factory=list)
 
     def reserve(self, ask: Ask) -> datetime | None:
         """Reserve its earliest start, around everything that is reserved; None: no end is known after which it fits.
@@ -215,7 +226,7 @@ class Schedule:
             return None
         start, _, _, option = min(starts, key=lambda found: found[:3])
         stayed = next((found for found in starts if found[2] == self.former.get(ask.uid)), None)
-        if stayed is not None and stayed[0] - start < max(STAY, (start - self.now) / 10):
+        if stayed is not None and self._stays(stayed[0] - start, start):
             start, option = stayed[0], stayed[3]
         end = start + timedelta(seconds=max(1, option.duration_s))
         calendar = self.calendars[option.cluster]
@@ -223,9 +234,26 @@ class Schedule:
         self.made.append((ask, option, start))
         return start
 
+    def _stays(self, later: timedelta, start: datetime) -> bool:
+        """Whether so much later is too little to leave for a start: a tenth of the time until then grows less."""
+        if later < STAY:
+            return True
+        self.turns.append(start - 10 * later)
+        return 10 * later < start - self.now
+
     def _earliest(self, option: Option) -> datetime | None:
         calendar = self.calendars.get(option.cluster)
-        return calendar.earliest(option.amounts, option.duration_s) if calendar is not None else None
+        if calendar is None:
+            return None
+        start = calendar.earliest(option.amounts, option.duration_s)
+        if start == self.now and (latest := calendar.latest(option.amounts, option.duration_s)) is not None:
+            self.turns.append(latest + RESOLUTION)
+        return start
+
+    def until(self) -> datetime | None:
+        """The first instant after `now` at which, by time alone, other reservations would be made; None: never."""
+        ends = [calendar.until for calendar in self.calendars.values() if calendar.until is not None]
+        return min((at for at in (*ends, *self.turns) if at > self.now), default=None)
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All that was reserved, in the order in which it was, with what is left over beside it."""

@@ -9,7 +9,7 @@ start is an estimate in this too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -175,7 +175,8 @@ def calendar(
         if amounts and taker.estimate is not None:
             at, overdue = expected_end(taker.begun_at, taker.estimate.duration_s, now)
             releases.append(Release(at, amounts, taker.estimate.basis, overdue))
-    return calendar_of(free, _in_steps(releases), now)
+    until = min((release.at for release in releases), default=None)
+    return replace(calendar_of(free, _in_steps(releases), now), until=until)
 
 
 def _in_steps(releases: list[Release]) -> list[Release]:

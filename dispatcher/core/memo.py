@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from typing import NamedTuple
 
 from dispatcher.core.context import Setting
@@ -30,9 +30,10 @@ from dispatcher.core.holds import HoldBook, live_holds
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.index import ClusterIndex, ViewIndex
 from dispatcher.core.instants import later
-from dispatcher.core.legality import law_window, named_workloads
+from dispatcher.core.legality import law_window, named_workloads, office_of
 from dispatcher.core.policy import Policy
 from dispatcher.core.rulings import standing_of
+from dispatcher.core.seal import turns
 from dispatcher.core.snapshot import ClusterSnapshot, Hold, Link, Snapshot, digest_of, digest_of_all
 from dispatcher.core.traffic import waits_for_others
 from dispatcher.core.workload import Declaration, Destination, Request
@@ -121,6 +122,15 @@ def window_of(policy: Policy, now: datetime) -> Hashable:
     itself at instants that are known beforehand."""
     rules = standing_of(policy, now)
     return now.astimezone(UTC).date(), law_window(policy, now), rules.trouble if rules is not None else None
+
+
+def window_until(policy: Policy, now: datetime) -> datetime:
+    """When the window of an instant ends at the latest: until then, and no longer, all may be as it was."""
+    settings, next_day = policy.residency.settings, now.astimezone(UTC).date() + timedelta(days=1)
+    if settings.must_cover_expected_runtime:
+        return now
+    instants = (*office_of(policy).moments, *turns(policy.seal, settings.max_age_s))
+    return min((datetime.combine(next_day, time(), UTC), *(at for at in instants if at > now)))
 
 
 def view_digest(cluster: ClusterSnapshot, index: ClusterIndex | None) -> str:

@@ -107,6 +107,12 @@ def clock_trouble(seal: Seal, now: datetime) -> Standing | None:
     return None
 
 
+def turns(seal: Seal, max_age_s: int | None) -> tuple[datetime, ...]:
+    """The instants at which `standing` may become another by itself."""
+    right = seal.not_before - timedelta(seconds=SKEW_S) if seal.not_before is not None else None
+    return tuple(at for at in (right, seal.valid_until, stops(seal, max_age_s)) if at is not None)
+
+
 def stops(seal: Seal, max_age_s: int | None) -> datetime | None:
     """When classified work stops unless somebody vouches for the rules again; None: never for their age."""
     if max_age_s is None or seal.confirmed_at is None:

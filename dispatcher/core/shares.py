@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from fractions import Fraction
 
 from dispatcher.core.resources import CPU, MEMORY, Resources, is_gpu
 
 PPM = 1_000_000
-_HALVINGS = 24
+HALVINGS = 24
 """What is longer ago than so many half-lives counts nothing."""
 
 
@@ -56,69 +55,59 @@ class Window:
     @property
     def whole(self) -> int:
         """The weight of all time."""
-        return self._up_to(_HALVINGS * self._half)
+        return self._up_to(HALVINGS * self.half_s)
 
     @property
-    def _half(self) -> int:
+    def half_s(self) -> int:
         return max(1, self.half_life_s)
 
+    def powers(self, halvings: int, now_s: int) -> tuple[int, int, int]:
+        """What the time since second t counts at second `now_s`, as a polynomial of t (constant, linear, square), for
+        every t that lies between `halvings` and one more half-lives back; from HALVINGS on it is the whole."""
+        if halvings >= HALVINGS:
+            return self.whole, 0, 0
+        half, scale, since = self.half_s, 1 << (HALVINGS - halvings), now_s - halvings * self.half_s
+        constant = self._up_to(halvings * half) + scale * since * (4 * half - since)
+        return constant, scale * (2 * since - 4 * half), -scale
+
     def _up_to(self, age_s: int) -> int:
-        """The weight of the last `age_s` seconds, times 4 half-lives and 2^_HALVINGS.
+        """The weight of the last `age_s` seconds, times 4 half-lives and 2^HALVINGS.
 
         In the n-th half-life the weight is 2^-n (1 - y / 2h), y seconds into it, so its integral there is
         2^-n (y - y^2 / 4h), and 2^-n * 3h / 4 over the whole of it.
         """
-        half = self._half
-        halvings, rest = divmod(min(age_s, _HALVINGS * half), half)
+        half = self.half_s
+        halvings, rest = divmod(min(age_s, HALVINGS * half), half)
         # 3h^2 (1 + 1/2 + ... ) over the half-lives that are complete, then the part of the next one.
-        complete = 6 * half * half * ((1 << _HALVINGS) - (1 << (_HALVINGS - halvings)))
-        return complete + (4 * half * rest - rest * rest) * (1 << (_HALVINGS - halvings))
-
-
-class Tally:
-    """Adds up usage. One by one, so that a caller with thousands of them can let others have their turn."""
-
-    __slots__ = ("_now", "_teams", "_used", "_window")
-
-    def __init__(self, window: Window, now: datetime) -> None:
-        self._window, self._now = window, now
-        self._used: dict[tuple[str, str], int] = {}
-        self._teams: set[str] = set()
-
-    def add(self, usage: Usage) -> bool:
-        """Whether it counts for anything: what does not is past, and stays so."""
-        self._teams.add(usage.team)
-        weight = self._window.weight(usage.begun_at, usage.ended_at, self._now)
-        for resource, amount in usage.amounts if weight else ():
-            if _counts(resource):
-                key = (usage.team, resource)
-                self._used[key] = self._used.get(key, 0) + amount * weight
-        return weight > 0
-
-    def shares(self, capacity: Resources) -> Mapping[str, Share]:
-        """The share of every team that was seen, by its name. Of a resource that the fleet is not known to have,
-        nobody has a share: unknown is not all of it."""
-        counted = [(resource, amount) for resource, amount in capacity if amount > 0 and _counts(resource)]
-        return {team: self._share(team, counted) for team in sorted(self._teams)}
-
-    def _share(self, team: str, capacity: Iterable[tuple[str, int]]) -> Share:
-        best, dominant = Fraction(0), ""
-        for resource, amount in capacity:
-            share = Fraction(self._used.get((team, resource), 0), amount * self._window.whole)
-            if share > best:
-                best, dominant = share, resource
-        return Share(team, min(PPM, int(best * PPM)), dominant)
+        complete = 6 * half * half * ((1 << HALVINGS) - (1 << (HALVINGS - halvings)))
+        return complete + (4 * half * rest - rest * rest) * (1 << (HALVINGS - halvings))
 
 
 def shares(usage: Iterable[Usage], capacity: Resources, window: Window, now: datetime) -> Mapping[str, Share]:
-    """The share of every team in `usage`, in whatever order it is given."""
-    tally = Tally(window, now)
+    """The share of every team in `usage`, by its name, in whatever order it is given: the definition, run by run
+    (`fading.py` keeps the same sums up as time goes on)."""
+    used: dict[str, dict[str, int]] = {}
     for each in usage:
-        tally.add(each)
-    return tally.shares(capacity)
+        weight, of_team = window.weight(each.begun_at, each.ended_at, now), used.setdefault(each.team, {})
+        for resource, amount in each.amounts:
+            if counts(resource):
+                of_team[resource] = of_team.get(resource, 0) + amount * weight
+    return {team: dominant_share(team, used[team], capacity, window.whole) for team in sorted(used)}
 
 
-def _counts(resource: str) -> bool:
+def dominant_share(team: str, used: Mapping[str, int], capacity: Resources, whole: int) -> Share:
+    """The largest share of one resource, where `used` has amounts x weight and `whole` is the weight of all time. Of a
+    resource that the fleet is not known to have, nobody has a share: unknown is not all of it."""
+    best, of, dominant = 0, 1, ""
+    for resource, amount in capacity:
+        weighed = used.get(resource, 0)
+        if amount > 0 and counts(resource) and weighed * of > best * amount:
+            best, of, dominant = weighed, amount, resource
+    return Share(team, min(PPM, best * PPM // (of * whole)), dominant)
+
+
+def counts(resource: str) -> bool:
+    """Whether a resource is one of which a team can have a share."""
     return is_gpu(resource) or resource in (CPU, MEMORY)
 
 

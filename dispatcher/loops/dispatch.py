@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from dispatcher.core.errors import Transient
 from dispatcher.core.ids import DecisionId, WorkloadUid
 from dispatcher.core.lease import Always
+from dispatcher.core.memo import window_until
 from dispatcher.core.ports import IntentState, Leadership, Store
 from dispatcher.core.snapshot import Hold, HubView, Link
 from dispatcher.logs import get_logger
@@ -20,7 +22,7 @@ from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.planning import LOOP as LOOP
 from dispatcher.loops.planning import Planned, Planner
 from dispatcher.loops.rhythm import LONGEST_REST_S, rest_s
-from dispatcher.loops.rounds import Round, Rounds
+from dispatcher.loops.rounds import Round, Rounds, turns_of
 from dispatcher.loops.telling import Teller
 from dispatcher.loops.writing import Writer
 from dispatcher.metrics import Metrics
@@ -133,6 +135,20 @@ class DispatchLoop:
         self._forget_gone()
         self.planner.warm = True
         self.metrics.cycle.observe(self.state.clock.monotonic_s() - started_s)
+
+    def again_at(self) -> datetime:
+        """Until when a cycle comes out as the last one did, if nothing happens that any view shows.
+
+        How old a view may be is not asked: whoever watches tells of a silence.
+        """
+        now, policy, ahead_s = self.state.clock.now(), self.state.policy, max(0, self.state.clock.wall_ahead_s())
+        if self.state.avoided:
+            return now  # what speaks against going back grows less all the time
+        ttl_s = policy.limits.hold_ttl_s
+        holds = [at for held in self.state.holds.values() for hold in held for at in turns_of(hold, ttl_s)]
+        ahead = timedelta(seconds=ahead_s)
+        instants = [*self.planner.turns(), *self.rounds.turns(), *holds, window_until(policy, now + ahead) - ahead]
+        return min((at for at in instants if at > now), default=now)
 
     async def plan(self, considered: set[WorkloadUid]) -> list[Planned]:
         """The next batch of nominations; `considered` grows by what has been decided on in this cycle."""

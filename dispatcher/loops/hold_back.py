@@ -117,6 +117,8 @@ class HoldBack:
     _made: tuple[Reservation, ...] = ()
     _counted: int = 0
     """How many of those that wait the reservations contain."""
+    turns: list[datetime] = field(default_factory=list)
+    """When, by time alone, the reservations of this pass would be made otherwise; empty where nobody asked for any."""
 
     def waits(self, workload: HubWorkload, decision: Decision) -> None:
         """A workload could not start; where it is a gang that only lacks room, it reserves."""
@@ -161,6 +163,8 @@ class HoldBack:
             for _ in self._plan(snapshot, self._waiting, plan):
                 await pause()
             self._made, self._counted = plan.reservations(), len(self._waiting)
+            if (until := plan.until()) is not None:
+                self.turns.append(until)
             self.memory.former.update({made.holder: made.cluster for made in self._made})
         return self._made
 

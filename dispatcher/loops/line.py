@@ -43,6 +43,12 @@ class _Known(NamedTuple):
     owner: OwnerMeta | None
     standing: Standing
     bid: Bid | None
+    alone: bool
+    """Whether where it stands depends on no other."""
+
+    def is_of(self, workload: HubWorkload, owner: OwnerMeta | None) -> bool:
+        """Whether this is still all that is to be known."""
+        return self.workload is workload and self.alone and (self.owner is owner or self.owner == owner)
 
 
 @dataclass(slots=True)
@@ -61,12 +67,12 @@ class WaitingLine:
         self, hub: HubView, workers: Iterable[WorkerView], policy: Policy, now: datetime, pause: Pause
     ) -> list[InLine]:
         """All of them, first in order first. `pause` is awaited every STRIDE workloads."""
-        if hub is self._hub and policy is self._policy:
+        if policy is self._policy and self._hub is not None and _same(self._hub, hub):
             return self._line
         touched = await self._look(hub, policy, now, pause)
         if touched or policy is not self._policy:
             shares = self.book.shares
-            await self.book.work_out(policy.order, capacity_of(workers), now, pause)
+            self.book.work_out(policy.order, lambda: capacity_of(workers), now)
             anew = policy is not self._policy or shares != self.book.shares
             await self._sort(self._known.keys() if anew else touched, policy.order, pause)
         self._hub, self._policy = hub, policy
@@ -76,14 +82,15 @@ class WaitingLine:
         """Judge what has changed; which have, those included that are gone."""
         same_rules = self._hub is not None and (self._hub.checks, self._hub.configs) == (hub.checks, hub.configs)
         same_rules = same_rules and policy is self._policy
-        peers, found = Peers(hub), dict[WorkloadUid, _Known]()
+        before = self._known if same_rules else {}
+        peers, owners, found = Peers(hub), hub.owners, dict[WorkloadUid, _Known]()
         touched: set[WorkloadUid] = set()
         for at, (uid, workload) in enumerate(hub.workloads.items()):
             if at % STRIDE == 0:
                 await pause()
-            known = self._known.get(uid) if same_rules else None
-            owner = hub.owners.get(workload.owner.uid) if workload.owner is not None else None
-            if known is None or not _same(known, workload, owner) or not stands_alone(workload):
+            known = before.get(uid)
+            owner = owners.get(workload.owner.uid) if workload.owner is not None else None
+            if known is None or not known.is_of(workload, owner):
                 known = _known(workload, owner, standing(workload, hub, peers), policy)
                 self.book.note(uid, usage_of(workload, owner), now)
                 touched.add(uid)
@@ -126,10 +133,15 @@ async def _sorted(line: list[InLine], pause: Pause) -> list[InLine]:
     return parts[0] if parts else []
 
 
-def _same(known: _Known, workload: HubWorkload, owner: OwnerMeta | None) -> bool:
-    return known.workload is workload and (known.owner is owner or known.owner == owner)
+def _same(before: HubView, hub: HubView) -> bool:
+    """Whether nobody stands otherwise than before. Views share what has not changed."""
+    return (
+        before.workloads is hub.workloads
+        and before.owners is hub.owners
+        and (before.checks, before.configs) == (hub.checks, hub.configs)
+    )
 
 
 def _known(workload: HubWorkload, owner: OwnerMeta | None, where: Standing, policy: Policy) -> _Known:
     bid = bid_of(workload, owner, policy) if where.phase in IN_LINE else None
-    return _Known(workload, owner, where, bid)
+    return _Known(workload, owner, where, bid, stands_alone(workload))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from dispatcher.core.backfill import RESOLUTION
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.workload import HubWorkload
 from dispatcher.loops.rounds import nominated_copy
@@ -60,3 +61,12 @@ class Patience:
             wait = replace(wait, since=now, copied=True)
         self._waits[workload.uid] = wait
         return (now - wait.since).total_seconds()
+
+    def turns(self, patience_s: Callable[[WorkloadUid], int]) -> list[datetime]:
+        """When it is over with each that still stands nominated as it was last seen."""
+        workloads = self.state.hub_view().workloads
+        return [
+            wait.since + timedelta(seconds=patience_s(uid)) + RESOLUTION
+            for uid, wait in self._waits.items()
+            if uid in workloads and workloads[uid].nominated == wait.nominated
+        ]

@@ -98,10 +98,10 @@ class Planner:
     """Decisions whose nomination was never made: they count as no attempt."""
     waits: dict[WorkloadUid, tuple[Decision, Inputs]] = field(default_factory=dict)
     """Waits for new reasons that are not recorded yet."""
-    held_up: set[WorkloadUid] = field(default_factory=set)
-    """Who fits and is kept back for somebody ahead: with them alone does mere time matter, as estimates run out."""
     warm: bool = False
     """Whether a whole cycle is done: from then on little is new at a time."""
+    _kept: list[datetime] = field(default_factory=list)
+    """When, by time alone, those ahead would keep something else free than they did in this cycle."""
     _requests: Requests = field(default_factory=Requests)
     _line: WaitingLine = field(default_factory=WaitingLine)
     _held_back: Memory = field(default_factory=Memory)
@@ -135,6 +135,8 @@ class Planner:
     async def plan(self, store: Store, considered: set[WorkloadUid]) -> list[Planned]:
         """Decide on workloads not yet considered in this cycle, in order, until a batch of nominations is full."""
         now, hub = self.state.clock.now(), self.state.hub_view()
+        if not considered:
+            self._kept = []
         slices = Slices(self.state, self.health)
         snapshot = self.state.snapshot(now)
         found, road = await self._survey(store, hub, snapshot, now, slices)
@@ -168,6 +170,7 @@ class Planner:
                 road.passed(workload, decision)
             if len(planned) >= BATCH:
                 break
+        self._kept += road.back.turns
         return planned
 
     async def _survey(
@@ -192,7 +195,6 @@ class Planner:
         road.leaves(planned.request, planned.decision, phase)
         self.breaker.tries(planned.request.namespace)
         self.waits.pop(planned.request.uid, None)
-        self.held_up.discard(planned.request.uid)
         return planned
 
     async def _decide_behind(self, seen: Inputs, back: HoldBack, slices: Slices) -> tuple[Inputs, Decision]:
@@ -242,7 +244,6 @@ class Planner:
         known = self.state.latest.get(decision.workload)
         self.state.latest[decision.workload] = decision
         self._roads[decision.workload] = seen.snapshot.traffic
-        (self.held_up.add if seen.snapshot.traffic.reserved else self.held_up.discard)(decision.workload)
         if decision.workload in self.waits or known is None or self._as_seen(known) != self._as_seen(decision):
             self.waits[decision.workload] = (decision, seen)
 
@@ -353,6 +354,12 @@ class Planner:
             return plans[known].patience_s
         return max((plan.patience_s for plan in plans.values()), default=UNPLANNED_PATIENCE_S)
 
+    def turns(self) -> list[datetime]:
+        """The instants at which, by time alone, something may be decided otherwise than in the last cycle."""
+        owners = [since + timedelta(seconds=OWNER_GRACE_S) for since in self._ownerless.values()]
+        patience = self._patience.turns(lambda uid: self._patience_s(self.state.latest.get(uid)))
+        return [*self._kept, *owners, *patience, *self.retries.turns(), *self.breaker.turns()]
+
     def keep(self, hub: HubView) -> None:
         """Drop what is remembered of workloads that are no longer on the hub."""
         alive = hub.workloads
@@ -365,7 +372,6 @@ class Planner:
         )
         self._patience.keep(alive)
         self._held_back.keep(alive)
-        self.held_up &= alive.keys()
         for cell in cells:
             for uid in [uid for uid in cell if uid not in alive]:
                 del cell[uid]

@@ -74,6 +74,10 @@ class Retries:
             return False
         return (now - failure.at).total_seconds() < failure.pause_s
 
+    def turns(self) -> list[datetime]:
+        """When those that failed may be decided on again."""
+        return [failure.at + timedelta(seconds=failure.pause_s) for failure in self._failures.values()]
+
     def again_at(self, uid: WorkloadUid, now: datetime) -> datetime:
         """When this workload is decided on again."""
         failure = self._failures.get(uid)
@@ -131,6 +135,10 @@ class Breaker:
             if found is not None and (now < found.again_at or key in self._trying):
                 return Refusal(found.message, found.at, found.again_at, own=False)
         return None
+
+    def turns(self) -> list[datetime]:
+        """When those that refused are asked again."""
+        return [tripped.again_at for tripped in self._tripped.values()]
 
     def tries(self, namespace: str) -> None:
         """A nomination of the namespace is on its way."""

@@ -97,6 +97,11 @@ def nominated_copy(state: FleetState, workload: HubWorkload, cluster: ClusterNam
     return promised_copy(promised[-1], view) if promised else our_copy(workload.key, view)
 
 
+def turns_of(hold: Hold, ttl_s: int) -> tuple[datetime, datetime]:
+    """The instants at which time alone may change what becomes of a promise: when it is renewed, and when it ends."""
+    return hold.expires_at - timedelta(seconds=ttl_s / 2), hold.expires_at
+
+
 @dataclass(slots=True)
 class Rounds:
     """The open rounds, by workload. At most one each: a workload with an open round is not decided on again."""
@@ -108,6 +113,10 @@ class Rounds:
 
     def close(self, uid: WorkloadUid) -> None:
         self.open.pop(uid, None)
+
+    def turns(self) -> list[datetime]:
+        """When those that no view answers are given up."""
+        return [opened.made_at + timedelta(seconds=UNSEEN_LIMIT_S) for opened in self.open.values()]
 
     def settle(
         self,

@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from dispatcher.core.fading import Fading
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.order import PPM, Bid, OrderRules, Turn, turn_of
 from dispatcher.core.resources import Resources
-from dispatcher.core.shares import Share, Tally, Usage, Window
+from dispatcher.core.shares import Share, Usage, Window
 
 Pause = Callable[[], Awaitable[None]]
 STRIDE = 64
@@ -21,8 +22,6 @@ STEP_PPM = PPM // 100
 """Shares count in whole percents: the line is not sorted anew for less."""
 EVERY = timedelta(seconds=60)
 """Shares are not worked out more often than this."""
-MOST_PAST = 20_000
-"""Runs of the past that are remembered; beyond these the oldest are forgotten."""
 
 
 @dataclass(slots=True)
@@ -32,39 +31,56 @@ class ShareBook:
 
     shares: Mapping[str, Share] = field(default_factory=dict)
     _now: dict[WorkloadUid, Usage] = field(default_factory=dict)
-    _past: list[Usage] = field(default_factory=list)
+    _fading: Fading | None = None
     _worked_out_at: datetime | None = None
     _rules: OrderRules | None = None
 
     def note(self, uid: WorkloadUid, usage: Usage | None, now: datetime) -> None:
         """What a workload has from now on; None: nothing (any more)."""
         known = self._now.get(uid)
+        if known == usage:
+            return
         if known is not None and (usage is None or usage.begun_at != known.begun_at):
-            self._past.append(known if known.ended_at is not None else replace(known, ended_at=now))
+            if known.ended_at is None and self._fading is not None:
+                self._fading.end(known, now)
             del self._now[uid]
+            known = None
         if usage is not None:
             self._now[uid] = usage
+            if self._fading is not None:
+                self._change(known, usage, self._fading)
 
-    async def work_out(self, rules: OrderRules, capacity: Resources, now: datetime, pause: Pause) -> None:
+    @staticmethod
+    def _change(known: Usage | None, usage: Usage, fading: Fading) -> None:
+        """A use is new, has ended, or is told otherwise than before."""
+        if known is None:
+            fading.add(usage)
+        elif usage.ended_at is not None and usage == replace(known, ended_at=usage.ended_at):
+            fading.end(known, usage.ended_at)
+        else:
+            fading.add(known, -1)
+            fading.add(usage)
+
+    def work_out(self, rules: OrderRules, capacity: Callable[[], Resources], now: datetime) -> None:
         """The shares as of now, where they were not worked out a moment ago."""
         at = self._worked_out_at
         if rules == self._rules and at is not None and at <= now < at + EVERY:
             return
-        tally, lasting = Tally(Window(rules.share_half_life_s), now), []
-        for place, usage in enumerate(self._past[-MOST_PAST:]):
-            if place % STRIDE == 0:
-                await pause()
-            if tally.add(usage):
-                lasting.append(usage)
-        for place, usage in enumerate(self._now.values()):
-            if place % STRIDE == 0:
-                await pause()
-            tally.add(usage)
-        self._past, self._worked_out_at, self._rules = lasting, now, rules
-        found = tally.shares(capacity)
+        fading = self._fading = self._in_window(Window(rules.share_half_life_s), now)
+        self._worked_out_at, self._rules = now, rules
         self.shares = {
-            team: replace(share, share_ppm=share.share_ppm // STEP_PPM * STEP_PPM) for team, share in found.items()
+            team: replace(share, share_ppm=share.share_ppm // STEP_PPM * STEP_PPM)
+            for team, share in fading.shares(capacity(), now).items()
         }
+
+    def _in_window(self, window: Window, now: datetime) -> Fading:
+        known = self._fading
+        if known is not None:
+            return known if known.window == window else known.in_window(window)
+        made = Fading(window, now)
+        for usage in self._now.values():
+            made.add(usage)
+        return made
 
     def turn(self, bid: Bid, rules: OrderRules) -> Turn:
         share = self.shares.get(bid.team)

@@ -31,9 +31,6 @@ from dispatcher.sim.contenders_memo import PatientMemo
 from dispatcher.sim.engine_store import MemoryStore
 from dispatcher.state import BlueprintStatus, FleetState
 
-_IDLE = timedelta(minutes=10)
-"""How long nothing but time may pass while something waits, before it is looked at again all the same."""
-
 
 class Unheard(NoticeLoop):
     """Takes no notices."""
@@ -84,13 +81,12 @@ class Beat:
         again, self._woken, self.looked_at = self._woken, False, now
         self.next_at = now + self.rest if again else None
 
-    def due(self, idle: bool) -> datetime | None:
-        """The next look, where something changed; else the next one by the clock. `idle`: those before _IDLE has
-        passed may be left out, since they must come out as the last one did."""
+    def due(self, since: datetime) -> datetime:
+        """The next look, where something changed; else the first one by the clock that is not before `since`."""
         if self.next_at is not None:
             return self.next_at
         step = self.resync + self.rest
-        return self.looked_at + step * (_IDLE // step if idle else 1)
+        return self.looked_at + step * max(1, -((self.looked_at - since) // step))
 
 
 _WATCHED = timedelta(minutes=1)
@@ -172,6 +168,8 @@ class Entrepot:
     _copies_beat: Beat = field(init=False)
     _watched_until: datetime | None = None
     """Until when the watchdog looks: for a while after anything was evicted."""
+    _again_at: datetime = field(init=False)
+    """Until when dispatch would look as it did last, if nothing happens."""
     _seen: int = -1
     _recovered: bool = False
 
@@ -189,6 +187,7 @@ class Entrepot:
         self.copies = CopiesLoop(self.state, notices, metrics, health, Waker(clock), self._learned)
         self._beat = Beat(_seconds(rest_s(0.0)), _seconds(dispatch.RESYNC_S), clock.now())
         self._copies_beat = Beat(_seconds(watch_copies.SETTLE_S), _seconds(watch_copies.RESYNC_S), clock.now())
+        self._again_at = clock.now()
         self._seen = fleet.revision()
 
     def _learned(self) -> None:
@@ -218,25 +217,23 @@ class Entrepot:
         """As Contender."""
         stakes, due = self.stakes, self._beat.next_at
         if due is None and (stakes.waiting or stakes.nominated or self.state.holds):
-            due = self._beat.due(self._idle())
+            due = self._beat.due(self._again_at)
         if self._copies_beat.next_at is not None or self._watched_until is not None:
-            watched = self._copies_beat.due(idle=False)
-            due = watched if due is None or (watched is not None and watched < due) else due
+            watched = self._watched()
+            due = watched if due is None or watched < due else due
         return due
 
-    def _idle(self) -> bool:
-        """Whether all that waits waits for something to change, and for no time to pass."""
-        loop = self.loop
-        timed = loop.rounds.open or loop.planner.held_up or self.state.avoided
-        return not (self.stakes.nominated or self.state.holds or timed)
+    def _watched(self) -> datetime:
+        """When the watchdog looks next: it is asked at every beat."""
+        return self._copies_beat.due(self._copies_beat.looked_at)
 
     async def look(self) -> None:
         """As Contender: whichever of its two loops is due. A look that nobody needs is only entered into the beat."""
         now = self.arena.clock.now()
-        watched, due = self._copies_beat.due(idle=False), self._beat.due(self._idle())
-        if watched is not None and watched <= now:
+        watched, due = self._watched(), self._beat.due(self._again_at)
+        if watched <= now:
             await self._look_at_copies(now)
-        if due is not None and due <= now:
+        if due <= now:
             await self._dispatch(now)
 
     async def _dispatch(self, now: datetime) -> None:
@@ -249,7 +246,10 @@ class Entrepot:
                 await self.loop.recover()
                 self._recovered = True
             await self.loop.cycle()
+            self._again_at = self.loop.again_at()
             self.notice()
+        elif self.stakes.nominated or self.state.holds:
+            self._again_at = now  # what happened changes nothing alone, but what is on its way is looked at anew
 
     async def _look_at_copies(self, now: datetime) -> None:
         self._copies_beat.looked(now)

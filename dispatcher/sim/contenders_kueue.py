@@ -15,7 +15,7 @@ from dispatcher.core.errors import Conflict
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.ports import Nomination
 from dispatcher.core.snapshot import HubView
-from dispatcher.core.waiting import Phase, candidates_of, standing
+from dispatcher.core.waiting import Phase, candidates_of, standing, stands_alone
 from dispatcher.core.workload import HubWorkload
 from dispatcher.sim.contenders import Arena
 
@@ -39,6 +39,10 @@ class Nominator:
     """When a workload is to be looked at again, though nothing has changed."""
     _due: frozenset[WorkloadUid] = frozenset()
     """Those whose time has come with this look."""
+    _settled: dict[WorkloadUid, HubWorkload] = field(default_factory=dict)
+    """Those on which nothing was left to decide, as they were then."""
+    _checks: object = None
+    """The checks of the hub by which they were judged."""
 
     def wanted(self, workload: HubWorkload, hub: HubView) -> tuple[ClusterName, ...]:
         """Where a waiting workload is nominated; empty: nowhere yet."""
@@ -71,14 +75,26 @@ class Nominator:
         now = self.arena.clock.now()
         self._due = frozenset(uid for uid, at in self._later.items() if at <= now)
         self._later = {uid: at for uid, at in self._later.items() if at > now and uid in hub.workloads}
+        if self._checks is not hub.checks:
+            self._settled, self._checks = {}, hub.checks
+        before, self._settled = self._settled, {}
         for uid, workload in hub.workloads.items():
-            phase = standing(workload, hub).phase
-            if phase is Phase.WAITING:
-                await self._nominate(workload, self.wanted(workload, hub))
-            elif phase is Phase.NOMINATED:
-                await self._nominate(workload, self.more(workload, hub))
+            if before.get(uid) is workload and uid not in self._due:
+                self._settled[uid] = workload
             else:
-                self._later.pop(uid, None)
+                await self._decide(workload, hub)
+
+    async def _decide(self, workload: HubWorkload, hub: HubView) -> None:
+        phase = standing(workload, hub).phase
+        if phase is Phase.WAITING:
+            await self._nominate(workload, self.wanted(workload, hub))
+            return
+        if phase is Phase.NOMINATED:
+            await self._nominate(workload, self.more(workload, hub))
+        else:
+            self._later.pop(workload.uid, None)
+        if stands_alone(workload):
+            self._settled[workload.uid] = workload
 
     async def _nominate(self, workload: HubWorkload, clusters: tuple[ClusterName, ...]) -> None:
         if not clusters or clusters == workload.nominated:
