@@ -19,7 +19,10 @@ from bench.rows import Row
 BENCHES = {
     "decide": "decide",
     "dispatch": "dispatch",
+    "egress": "egress",
+    "flavor": "flavor",
     "memory": "memory",
+    "order": "order",
     "policy": "policy",
     "simulate": "simulate",
     "warm": "warm",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from dispatcher.sim.contenders import Factory
+from dispatcher.sim.contenders_blind import type_blind
 from dispatcher.sim.contenders_entrepot import Entrepot
 from dispatcher.sim.contenders_kueue import AllAtOnce, Incremental
 from dispatcher.sim.contenders_simple import Cheapest, HomeOnly
@@ -31,6 +32,7 @@ CONTENDERS: Mapping[str, Entry] = MappingProxyType(
             Entry("incremental", Incremental, "Kueue's Incremental: three clusters, three more every five minutes"),
             Entry("cheapest", Cheapest, "the lowest price where it fits now, else where it could fit"),
             Entry("home-only", HomeOnly, "the job's home region, however long it waits there"),
+            Entry("type-blind", type_blind, "Entrepot, told nothing of what tells GPU types apart"),
             Entry("entrepot", Entrepot, "Entrepot, with the decision code and loops of the daemon"),
             Entry("oracle", Entrepot, "Entrepot, told true durations: a bound, no peer", sees_truth=True),
         )
