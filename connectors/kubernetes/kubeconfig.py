@@ -19,6 +19,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dispatcher.core.errors import Refused
+from dispatcher.core.explain_shapes import place_text, shape_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +148,8 @@ def _load(content: bytes) -> _Kubeconfig:
         return _Kubeconfig.model_validate(raw)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the document"
-        raise BadKubeconfig(f"the kubeconfig is malformed at {where}: {first['msg']}") from None
+        where, rule = place_text(first["loc"]) or "the document", shape_text(first["type"], first.get("ctx", {}))
+        raise BadKubeconfig(f"the kubeconfig is malformed at {where}: {rule}") from None
 
 
 def _refuse_unsafe(cluster: _Cluster, user: _User) -> None:

@@ -20,6 +20,7 @@ from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Clock
 
 HUB = "hub"
+NOT_LOOKED_AT = "not looked at: its kubeconfig is a Secret of the hub"
 CLUSTER_DEADLINE_S = 30.0
 _ON_HUB = ("Namespace", *OWNED_KINDS)
 _ON_WORKER = ("Namespace", "ResourceFlavor", "Cohort", "ClusterQueue", "LocalQueue", "WorkloadPriorityClass")
@@ -46,9 +47,10 @@ class DiffOptions:
 async def diff_fleet(
     options: DiffOptions, blueprint: Blueprint, policy: Policy, clock: Clock, progress: Callable[[str], None]
 ) -> tuple[ClusterDiff, ...]:
-    """The hub, then the workers in the order of the blueprint, read side by side.
+    """The hub, then the workers in the order of the blueprint; the workers are read side by side.
 
-    What a cluster does is never raised: one that cannot be read says why. Workers are reached as the daemon does it.
+    What a cluster does is never raised: one that cannot be read says why. Workers are reached as the daemon does it;
+    those whose kubeconfig is a Secret of the hub are not looked at where the hub does not answer.
 
     Raises:
         ValueError: `only` names a cluster that the blueprint does not have.
@@ -63,13 +65,21 @@ async def diff_fleet(
         name: ApiClient(name, source_of(policy.clusters[name].credentials, get_secret), clock)
         for name in rendered.workers
     }
-    progress(f"reading hub, {', '.join(clients)}")
     try:
+        progress("reading the hub")
+        first = await _read(HUB, hub, rendered.hub, _ON_HUB)
+        lost = [name for name in clients if first.error is not None and policy.clusters[name].credentials.file is None]
+        if open_ := [name for name in clients if name not in lost]:
+            progress(f"reading {', '.join(open_)}")
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_read(HUB, hub, rendered.hub, _ON_HUB))]
-            for name, client in clients.items():
-                tasks.append(group.create_task(_read(name, client, rendered.workers[name], _ON_WORKER)))
-        return tuple(task.result() for task in tasks)
+            tasks = {
+                name: group.create_task(_read(name, clients[name], rendered.workers[name], _ON_WORKER))
+                for name in open_
+            }
+        return (
+            first,
+            *(tasks[name].result() if name in tasks else ClusterDiff(name, error=NOT_LOOKED_AT) for name in clients),
+        )
     finally:
         for client in (hub, *clients.values()):
             await client.close()

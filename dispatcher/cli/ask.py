@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -40,9 +42,11 @@ if TYPE_CHECKING:
     from dispatcher.cli.records import Records
 
 T = TypeVar("T")
+_ID_START = re.compile(r"[0-9a-f]{4,64}")
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1000, help="at most this many")]
 JobOrIdArgument = Annotated[
-    str | None, typer.Argument(metavar="[JOB|ID]", help="only decisions on this job; or one decision's id, in full")
+    str | None,
+    typer.Argument(metavar="[JOB|ID]", help="only decisions on this job; or a decision's id (its beginning will do)"),
 ]
 
 
@@ -121,24 +125,48 @@ def decisions(  # noqa: PLR0913 - one parameter an option: that is how typer dec
     if job is not None and (cluster is not None or outcome is not None):
         fix = "leave JOB out, or the other two"
         raise CliError("JOB does not go together with --cluster or --outcome", fix=fix, code=ExitCode.USAGE)
-    if job is not None and _looks_like_id(job) and _one(job, output, server, store):
+    if job is not None and _looks_like_id(job):
+        if _one(job, output, server, store):
+            return
+        with _no_job_either(job):
+            _listed(parse_job(job, namespace), (limit, None, None), output, server, store)
         return
     ref = parse_job(job, namespace) if job is not None else None
     wanted = cluster_name(cluster) if cluster is not None else None
+    _listed(ref, (limit, wanted, outcome), output, server, store)
+
+
+def _listed(
+    ref: JobRef | None, narrowed: tuple[int, str | None, Outcome | None], output: Output, server: str, store: str | None
+) -> None:
+    limit = narrowed[0]
 
     def live(client: Client) -> tuple[DecisionList, bytes]:
         if ref is not None:
             path, params = _job_path("/v1/decisions/of", client.resolve(ref))
             return client.get(DecisionList, path, {**params, "limit": limit})
-        return client.get(DecisionList, "/v1/decisions", _narrowed(limit, wanted, outcome))
+        return client.get(DecisionList, "/v1/decisions", _narrowed(*narrowed))
 
-    view, raw = _ask(server, store, live, lambda kept: kept.decisions(ref, limit, wanted, outcome))
+    view, raw = _ask(server, store, live, lambda kept: kept.decisions(ref, *narrowed))
     emit(view, raw, output, partial(decisions_page, view))
 
 
 def _looks_like_id(text: str) -> bool:
-    """Whether it may be a decision's id: a job may be named so too, hence only "may"."""
-    return len(text) >= 12 and text.isalnum()
+    """Whether it may be a decision's id, or the beginning of one: a job may be named so too, hence only "may"."""
+    return _ID_START.fullmatch(text) is not None
+
+
+@contextmanager
+def _no_job_either(text: str) -> Iterator[None]:
+    """What looked like an id and is none was most likely meant as one: the error must not speak of jobs alone."""
+    try:
+        yield
+    except CliError as error:
+        if error.code is not ExitCode.NOT_FOUND:
+            raise
+        what = f"there is no decision whose id is {text} or begins with it, and no job of that name"
+        fix = "`entrepot decisions` lists ids; old decisions and repeated waits are not kept"
+        raise CliError(what, where=error.where, fix=fix, code=ExitCode.NOT_FOUND) from None
 
 
 def _one(decision_id: str, output: Output, server: str, store: str | None) -> bool:

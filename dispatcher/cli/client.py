@@ -10,11 +10,14 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.older import read_answer
 from dispatcher.cli.options import JobRef
+from dispatcher.core.explain_shapes import place_text, shape_text
 from dispatcher.web.models import MatchList, Problem
 
 M = TypeVar("M", bound=BaseModel)
 _TIMEOUT = httpx.Timeout(10.0, connect=3.0)
+_AMBIGUOUS = 409
 _CODES = {400: ExitCode.USAGE, 404: ExitCode.NOT_FOUND, 409: ExitCode.USAGE, 422: ExitCode.USAGE}
 
 
@@ -120,24 +123,27 @@ class Client:
                 fix="is this the address of an Entrepot daemon?",
             )
         code = _CODES.get(response.status_code, ExitCode.ERROR)
-        near = (
-            f": did you mean {', '.join(problem.near)}?"
-            if problem.near and problem.near[0] not in problem.detail
-            else ""
-        )
-        return CliError(problem.detail + near, where=self.server, fix=problem.fix, code=code)
+        return CliError(problem.detail + _near(problem), where=self.server, fix=problem.fix, code=code)
 
     def _read(self, model: type[M], response: httpx.Response) -> M:
         try:
-            return model.model_validate_json(response.content, extra="ignore")
+            return read_answer(model, response.content)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
+            first = error.errors(include_url=False)[0]
+            where, rule = place_text(first["loc"]) or "the whole", shape_text(first["type"], first.get("ctx", {}))
             raise CliError(
-                f"the answer cannot be read: {where or 'body'}: {first['msg']}",
+                f"the answer cannot be read: {where}: {rule}",
                 where=str(response.url),
                 fix="use the command line of the daemon's own version",
             ) from None
+
+
+def _near(problem: Problem) -> str:
+    """Names that may have been meant, unless the sentence has them; of an ambiguous one, all that it stands for."""
+    if not problem.near or problem.near[0] in problem.detail:
+        return ""
+    names = ", ".join(problem.near)
+    return f": {names}" if problem.status == _AMBIGUOUS else f": did you mean {names}?"
 
 
 def ambiguous(ref: JobRef, names: list[str]) -> CliError:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.hub import KubeconfigOption, hub_kubeconfig, hub_not_read
 from dispatcher.cli.options import Output, OutputOption
 from dispatcher.cli.printing import emit, grid, note
 
@@ -60,10 +61,7 @@ class FleetDiffView(BaseModel):
 
 
 def diff(
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option("--kubeconfig", help="the hub's kubeconfig; else the pod's own account", metavar="FILE"),
-    ] = None,
+    kubeconfig: KubeconfigOption = None,
     blueprint: Annotated[
         Path, typer.Option("--blueprint", envvar="ENTREPOT_BLUEPRINT", help="the blueprint's folder", metavar="DIR")
     ] = Path("config"),
@@ -87,17 +85,19 @@ def diff(
     from dispatcher.runtime import SystemClock
 
     configure("critical")  # what the client would log is part of the answer here
-    options = DiffOptions(kubeconfig, tuple(ClusterName(name) for name in only) if only else None)
+    options = DiffOptions(hub_kubeconfig(kubeconfig), tuple(ClusterName(name) for name in only) if only else None)
     try:
         found = asyncio.run(diff_fleet(options, loaded.blueprint, loaded.policy, SystemClock(), note))
     except ValueError as error:
         raise CliError(str(error), where="--only", fix="name clusters of fleet.yaml", code=ExitCode.USAGE) from None
     view = _view(str(blueprint), loaded.policy.digest, found)
     emit(view, None, output, partial(_page, view))
+    code = ExitCode.OK if view.same else ExitCode.UNREACHABLE
     if any(cluster.differences for cluster in view.clusters):
-        raise typer.Exit(ExitCode.BLUEPRINT_DIFFERS)
-    if not view.same:
-        raise typer.Exit(ExitCode.UNREACHABLE)
+        code = ExitCode.BLUEPRINT_DIFFERS
+    if (hub_error := view.clusters[0].error) is not None:
+        raise hub_not_read(hub_error, options.kubeconfig, code)
+    raise typer.Exit(code)
 
 
 def _loaded(folder: Path) -> LoadResult:
@@ -139,7 +139,11 @@ def _view(folder: str, digest: str, found: tuple[ClusterDiff, ...]) -> FleetDiff
 
 
 def _page(view: FleetDiffView, out: Console, wide: bool) -> None:
+    from dispatcher.app.diff import HUB, NOT_LOOKED_AT
+
     for cluster in view.clusters:
+        if cluster.error is not None and (cluster.name == HUB or cluster.error == NOT_LOOKED_AT):
+            continue  # told once, as the error that ends the command
         out.print(Text.assemble((cluster.name, "bold"), "  ", _summary(cluster)))
         for unread in cluster.unread:
             out.print(Text(f"  not compared: {unread.kind}: {unread.reason}", style="yellow"))

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.hub import KubeconfigOption, hub_kubeconfig, hub_not_read
 from dispatcher.cli.options import Output, OutputOption
 from dispatcher.cli.printing import console, emit_data
 from dispatcher.core.doctor.codes import RANK, Severity
 from dispatcher.core.doctor.findings import Finding
-
-_IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 
 
 def severity_of(text: str | Severity) -> Severity:
@@ -28,15 +25,7 @@ def severity_of(text: str | Severity) -> Severity:
 
 
 def doctor(
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            "--kubeconfig",
-            envvar="KUBECONFIG",
-            help="the hub's kubeconfig; else the pod's own account, else the one in your home",
-            metavar="FILE",
-        ),
-    ] = None,
+    kubeconfig: KubeconfigOption = None,
     blueprint: Annotated[
         Path | None,
         typer.Option("--blueprint", envvar="ENTREPOT_BLUEPRINT", help="compare with this blueprint", metavar="DIR"),
@@ -72,7 +61,7 @@ def doctor(
     from dispatcher.runtime import SystemClock
 
     configure("critical")  # what the client would log is a finding here
-    options = DoctorOptions(_kubeconfig(kubeconfig), blueprint, kueue_namespace, timeout)
+    options = DoctorOptions(hub_kubeconfig(kubeconfig), blueprint, kueue_namespace, timeout)
     with progress_line() as progress:
         found = asyncio.run(examine(options, SystemClock(), progress))
     shown = tuple(finding for finding in found.findings if RANK[finding.severity] <= RANK[severity])
@@ -81,9 +70,7 @@ def doctor(
     else:
         doctor_page(console(), found.facts, shown)
     if found.hub_error is not None:
-        where = str(options.kubeconfig or "the pod's own account")
-        fix = "check --kubeconfig: kubectl --kubeconfig FILE get --raw /readyz"
-        raise CliError(f"the hub was not read: {found.hub_error}", where=where, fix=fix, code=ExitCode.UNREACHABLE)
+        raise hub_not_read(found.hub_error, options.kubeconfig)
     if anything_wrong(found.findings):
         raise typer.Exit(ExitCode.FINDINGS)
 
@@ -91,15 +78,3 @@ def doctor(
 def anything_wrong(findings: tuple[Finding, ...]) -> bool:
     """Judged on all findings, not on those shown: --severity narrows what is read, not what is true."""
     return any(finding.severity is not Severity.NOTE for finding in findings)
-
-
-def _kubeconfig(named: Path | None) -> Path | None:
-    """As kubectl looks for it; a list of files is not merged: the first is taken, and said."""
-    if named is not None:
-        first, separator, _ = str(named).partition(os.pathsep)
-        if separator:
-            sys.stderr.write(f"note: of the files in KUBECONFIG only {first} is read\n")
-        return Path(first)
-    if os.environ.get(_IN_CLUSTER):
-        return None
-    return Path.home() / ".kube" / "config"

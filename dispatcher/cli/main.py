@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
 from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.usage import usage_error
 
 _HELP = """Which cluster runs my job, and why.
 
@@ -51,7 +53,7 @@ def build(only: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_no_options)  # keeps a single command from becoming the program itself
+    app.callback()(_options)  # also keeps a single command from becoming the program itself
     for name in [only] if only in _COMMANDS else _COMMANDS:
         module, _, function = _COMMANDS[name].partition(".")
         found: Callable[..., typer.Typer] = getattr(import_module(f"dispatcher.cli.{module}"), function)
@@ -62,14 +64,28 @@ def build(only: str | None = None) -> typer.Typer:
     return app
 
 
-def _no_options() -> None:
+def _version(asked: bool) -> None:
+    if asked:
+        from dispatcher.cli.version import version
+
+        version()
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="the version of this program")
+    ] = False,
+) -> None:
     pass
 
 
 def run(arguments: Sequence[str], program: str = "entrepot") -> int:
     """Run one command line and return its exit code; everything that goes wrong is told on standard error."""
+    first = arguments[0] if arguments else None
     try:
-        code = build(arguments[0] if arguments else None)(list(arguments), prog_name=program, standalone_mode=False)
+        command = build("version" if first == "--version" else first)
+        code = command(list(arguments), prog_name=program, standalone_mode=False)
     except CliError as error:
         sys.stderr.write(error.text() + "\n")
         return error.code
@@ -77,7 +93,7 @@ def run(arguments: Sequence[str], program: str = "entrepot") -> int:
         if not arguments:  # nothing was asked, so nothing is wrong: what there is to ask is the answer
             sys.stderr.write(error.format_message() + "\n")
             return ExitCode.USAGE
-        sys.stderr.write(_usage(error, program).text() + "\n")
+        sys.stderr.write(usage_error(error, program).text() + "\n")
         return ExitCode.USAGE
     except (typer.Abort, KeyboardInterrupt):
         sys.stderr.write("interrupted\n")
@@ -87,12 +103,6 @@ def run(arguments: Sequence[str], program: str = "entrepot") -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     return code if isinstance(code, int) else ExitCode.OK
-
-
-def _usage(error: TyperException, program: str) -> CliError:
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else program
-    return CliError(error.format_message(), where=command, fix=f"see: {command} --help", code=ExitCode.USAGE)
 
 
 def main() -> None:

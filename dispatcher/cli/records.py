@@ -43,9 +43,21 @@ class Records:
             found = self._read(lambda store: store.recent(limit, wanted, outcome))
         return DecisionList(items=tuple(shown.summary(decision) for decision in found))
 
-    def decision(self, decision_id: str) -> DecisionView | None:
-        found = self._read(lambda store: store.decision(DecisionId(decision_id)))
-        return shown.full(found) if found is not None else None
+    def decision(self, text: str) -> DecisionView | None:
+        """The decision whose id is `text` or begins with it; None when there is none. Raises CliError on several."""
+
+        async def look(store: SqlStore) -> Decision | None:
+            exact = await store.decision(DecisionId(text))
+            if exact is not None:
+                return exact
+            found = await store.ids_like(text)
+            if len(found) > 1:
+                what = f"the ids of {len(found)} decisions begin with {text}: {', '.join(found)}"
+                raise CliError(what, where=self.where, fix="write more of the id", code=ExitCode.USAGE)
+            return await store.decision(found[0]) if found else None
+
+        one = self._read(look)
+        return shown.full(one) if one is not None else None
 
     def record(self, decision_id: str) -> Record | None:
         """A decision with what it saw; None when there is none of that id, or its inputs are not kept."""

@@ -57,7 +57,9 @@ class ReplayView(BaseModel):
 def replay(
     decision: Annotated[
         str,
-        typer.Argument(metavar="DECISION", help="a decision's id, or a record file (it has a '/' or ends in .json)"),
+        typer.Argument(
+            metavar="DECISION", help="a decision's id or its beginning, or a record file (with a '/', or .json)"
+        ),
     ],
     output: OutputOption = Output.TABLE,
     server: ServerOption = DEFAULT_SERVER,
@@ -105,15 +107,16 @@ def _stored(decision: str, file: str) -> Record:
     from dispatcher.cli.records import Records
 
     records = Records(file)
-    found = records.record(decision)
-    if found is not None:
-        return found
-    if records.decision(decision) is not None:
-        what = f"the inputs of decision {decision} are not kept"
-        fix = "they are kept for a bounded time and size, and not of decisions from before an upgrade (docs/replay.md)"
-    else:
+    found = records.decision(decision)
+    if found is None:
         what, fix = f"no decision {decision}", "`entrepot decisions --store FILE` lists ids"
-    raise CliError(what, where=records.where, fix=fix, code=ExitCode.NOT_FOUND)
+        raise CliError(what, where=records.where, fix=fix, code=ExitCode.NOT_FOUND)
+    record = records.record(found.id)
+    if record is None:
+        what = f"the inputs of decision {found.id} are not kept"
+        fix = "they are kept for a bounded time and size, and not of decisions from before an upgrade (docs/replay.md)"
+        raise CliError(what, where=records.where, fix=fix, code=ExitCode.NOT_FOUND)
+    return record
 
 
 def _content(file: Path) -> bytes:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from dispatcher.cli.printing import clock, grid
@@ -33,6 +36,9 @@ _WAITING = (
     StateCode.DELETING,
 )
 _REASON = 130
+_REASON_NEEDS, _STATE_NEEDS = 44, 32
+"""Columns for a sentence beside the others; where there are fewer, a reason stands below, and others make room."""
+_RIGHT = frozenset({"#", "PRIO", "SINCE", "SHARE"})
 _ENDED = (StateCode.FINISHED, StateCode.GONE)
 _STYLES = {
     StateCode.RUNNING: "green",
@@ -78,17 +84,48 @@ def _waiting(items: Sequence[WorkloadSummary], view: WorkloadList, out: Console,
         return
     out.print(Text(f"Waiting ({len(items)})", style="bold"))
     extra = ("QUEUE", "WORKLOAD", "TURN") if wide else ()
-    right = frozenset({"#", "PRIO", "SINCE", "SHARE"})
-    head = ("#", "JOB", "CLASS", "PRIO", "SINCE", "SHARE", "START", *extra, "WHY")
-    table = grid(*head, right=right, flexible="WHY")
+    head = ("#", "JOB", "CLASS", "PRIO", "SINCE", "SHARE", "START", *extra)
+    table, bare = grid(*head, "WHY", right=_RIGHT, flexible="WHY"), grid(*head, right=_RIGHT)
     for item in items:
-        since = span(age_s(item.waiting_since or item.created_at, view.now))
         more = (item.local_queue, item.name, item.turn.text if item.turn is not None else "-") if wide else ()
-        order = str(item.order) if item.order is not None else "-"
-        when = (_share(item), _start(item, view))
-        why = Text(_why(item, wide), style=_STYLES.get(item.state.code, ""))
-        table.add_row(order, _job(item), item.workload_class or "-", str(item.priority), since, *when, *more, why)
-    out.print(table)
+        cells = (*_place_in_line(item), item.workload_class or "-", *_times(item, view), *more)
+        table.add_row(*cells, _why(item, wide))
+        bare.add_row(*cells)
+    if wide or _room_beside(bare, out, _REASON_NEEDS):
+        out.print(table)
+    else:
+        _waiting_down(items, view, out)
+
+
+def _waiting_down(items: Sequence[WorkloadSummary], view: WorkloadList, out: Console) -> None:
+    """For a narrow screen: who and when in a line, why below it. Side by side a word a line would be left for it."""
+    head = ("#", "JOB", "PRIO", "SINCE", "SHARE", "START")
+    rows = [(*_place_in_line(item), *_times(item, view)) for item in items]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        aligned = zip(head, cells, widths, strict=True)
+        return "  ".join(f"{cell:>{w}}" if name in _RIGHT else f"{cell:<{w}}" for name, cell, w in aligned).rstrip()
+
+    out.print(Text(line(head), style="bold"))
+    for item, cells in zip(items, rows, strict=True):
+        out.print(Text(line(cells)))
+        out.print(Padding(_why(item, wide=False), (0, 0, 0, widths[0] + 2), expand=False))
+
+
+def _room_beside(bare: Table, out: Console, needed: int) -> bool:
+    """Whether a sentence can stand beside these columns."""
+    return Measurement.get(out, out.options, bare).maximum + needed <= out.width
+
+
+def _place_in_line(item: WorkloadSummary) -> tuple[str, str]:
+    return str(item.order) if item.order is not None else "-", _job(item)
+
+
+def _times(item: WorkloadSummary, view: WorkloadList) -> tuple[str, ...]:
+    """Its priority, since when it waits, what its team had, and when it is expected to start."""
+    since = span(age_s(item.waiting_since or item.created_at, view.now))
+    return str(item.priority), since, _share(item), _start(item, view)
 
 
 def _share(item: WorkloadSummary) -> str:
@@ -104,7 +141,11 @@ def _start(item: WorkloadSummary, view: WorkloadList) -> str:
     return f"in {wait}" if item.expected.reserved else f"~ {wait}"
 
 
-def _why(item: WorkloadSummary, wide: bool) -> str:
+def _why(item: WorkloadSummary, wide: bool) -> Text:
+    return Text(_why_text(item, wide), style=_STYLES.get(item.state.code, ""))
+
+
+def _why_text(item: WorkloadSummary, wide: bool) -> str:
     """The start of the sentence: a list is for the eye, `why` has the whole. What its owner must correct is whole."""
     text = item.state.text if item.state.code is StateCode.NOMINATED else item.reason
     if wide or item.problems:
@@ -118,13 +159,17 @@ def _placed(items: Sequence[WorkloadSummary], out: Console, wide: bool, title: s
     out.print()
     out.print(Text(f"{title} ({len(items)})", style="bold"))
     extra = ("QUEUE", "WORKLOAD", "PODS") if wide else ()
-    table = grid("JOB", "CLASS", "CLUSTER", *extra, "STATE", flexible="STATE")
+    head = ("JOB", "CLASS", "CLUSTER", *extra)
+    table, bare, narrow = grid(*head, "STATE", flexible="STATE"), grid(*head), grid("JOB", "STATE", flexible="STATE")
     for item in items:
         pods = item.state.evidence[0].bound_pods if item.state.evidence else None
         more = (item.local_queue, item.name, "-" if pods is None else str(pods)) if wide else ()
         state = Text(item.state.text, style=_STYLES.get(item.state.code, ""))
-        table.add_row(_job(item), item.workload_class or "-", item.state.cluster or "-", *more, state)
-    out.print(table)
+        cells = (_job(item), item.workload_class or "-", item.state.cluster or "-", *more)
+        table.add_row(*cells, state)
+        bare.add_row(*cells)
+        narrow.add_row(_job(item), state)  # the state names its cluster
+    out.print(table if wide or _room_beside(bare, out, _STATE_NEEDS) else narrow)
 
 
 def _job(item: WorkloadSummary) -> str:

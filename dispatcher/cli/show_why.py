@@ -88,7 +88,7 @@ def why_not_page(view: WhyNotView, out: Console, wide: bool) -> None:
         _cost_table(candidates, out)
     decision = view.decision
     out.print()
-    out.print(Text(f"decision {decision.id} of {clock(decision.decided_at)}, attempt {decision.attempt}", style="dim"))
+    _id_line(decision, out)
     if view.from_records:
         out.print(Text(_RECORDS, style="yellow"))
 
@@ -303,6 +303,16 @@ def _footer(view: WhyView, out: Console) -> None:
         out.print(Text("the Workload is no longer on the hub; this is what was recorded of it", style="yellow"))
 
 
+def _id_line(decision: DecisionSummary, out: Console) -> None:
+    """One id, the one under which it is recorded: a wait that says the same again has another, which is not kept."""
+    when = clock(decision.decided_at)
+    if decision.repeats is None:
+        text = f"decision {decision.id} of {when}, attempt {decision.attempt}"
+    else:
+        text = f"decision {decision.repeats}, attempt {decision.attempt}; found the same again at {when}"
+    out.print(Text(text, style="dim"))
+
+
 def _decision_line(decision: DecisionView, out: Console) -> None:
-    out.print(Text(f"decision {decision.id} of {clock(decision.decided_at)}, attempt {decision.attempt}", style="dim"))
+    _id_line(decision, out)
     out.print(Text(f"policy {decision.policy_digest}, run time {decision.estimate.text}", style="dim"))

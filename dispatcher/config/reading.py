@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from dispatcher.config.problems import Mark, Problem, did_you_mean, problem_at
 from dispatcher.config.strictyaml import Mapping, Node, Scalar, Sequence, locate, plain
+from dispatcher.core.explain_shapes import shape_text, words_of
 
 M = TypeVar("M", bound=BaseModel)
 Path = tuple[str | int, ...]
@@ -109,7 +110,7 @@ def _problem(model: type[BaseModel], file: str, root: Node, detail: ErrorDetails
     if kind == "blueprint":
         return problem_at(file, where, value, str(context["rule"]), str(context["fix"]))
     if kind == "enum":
-        known = [word.strip(" '") for word in str(context["expected"]).replace(" or ", ",").split(",")]
+        known = words_of(str(context["expected"]))
         return problem_at(file, where, value, "not one of the words allowed here", did_you_mean(str(value), known))
     return _structural(file, where, value, node, detail)
 
@@ -124,7 +125,7 @@ def _structural(file: str, where: Mark, value: str, node: Node, detail: ErrorDet
         return problem_at(file, where, value, "a list is expected here", "write [one, two], or '- ' lines below it")
     if kind == "too_short":
         return problem_at(file, where, value, "an empty list", "name at least one")
-    return problem_at(file, where, value, detail["msg"][:1].lower() + detail["msg"][1:])
+    return problem_at(file, where, value, shape_text(kind, detail.get("ctx", {})))
 
 
 def _last(location: Path) -> str:

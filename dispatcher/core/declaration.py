@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from types import MappingProxyType
 
 from dispatcher.core.ids import ClusterName, DataSetName, StoreName
 from dispatcher.core.literals import LiteralError, parse_count, parse_duration, parse_instant, parse_size, parse_usd
+from dispatcher.core.nearness import nearest
 from dispatcher.core.policy import CatalogStanding, Policy
 from dispatcher.core.workload import DataUse, Declaration, Destination, WorkloadClass
 
@@ -73,7 +73,7 @@ def parse_declaration(
 
 def suggestion(word: str, known: tuple[str, ...]) -> str:
     """ "did you mean ..." with the nearest known word, or the known words when none is near and they are few."""
-    near = get_close_matches(word, known, n=1, cutoff=0.6)
+    near = nearest(word, known, 1)
     if near:
         return f"did you mean {near[0]!r}?"
     if known and len(known) <= 12:
@@ -82,8 +82,9 @@ def suggestion(word: str, known: tuple[str, ...]) -> str:
 
 
 def _unknown_key(key: str, value: str) -> InputProblem:
-    known = tuple(PREFIX + name for name in KEYS)
-    return InputProblem(key, value, "this key is not known", suggestion(key, known))
+    near = nearest(key.removeprefix(PREFIX), KEYS, 1)  # without the prefix: it is most of the letters of every key
+    fix = f"did you mean '{PREFIX}{near[0]}'?" if near else f"known after {PREFIX}: {', '.join(KEYS)}"
+    return InputProblem(key, value, "this key is not known", fix)
 
 
 def _team(declared: Declaration, value: str, policy: Policy) -> Declaration:

@@ -257,6 +257,9 @@ class Store(Protocol):
 
     async def decision(self, decision: DecisionId) -> Decision | None: ...
 
+    async def ids_like(self, start: str, limit: int = 10) -> Sequence[DecisionId]:
+        """Ids that begin with `start`, in order: people copy as much of an id as they need."""
+
     async def record(self, decision: DecisionId) -> Record | None:
         """A decision with what it saw; None when there is no such decision, or its inputs are no longer kept."""
 

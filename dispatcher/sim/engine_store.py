@@ -87,6 +87,10 @@ class MemoryStore:
     async def decision(self, decision: DecisionId) -> Decision | None:
         return self._known.get(decision)
 
+    async def ids_like(self, start: str, limit: int = 10) -> Sequence[DecisionId]:
+        """As Store."""
+        return sorted(known for known in self._known if known.startswith(start))[:limit]
+
     async def record(self, decision: DecisionId) -> Record | None:
         """As Store: inputs are not kept here, so there is none."""
         return None

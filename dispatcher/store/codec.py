@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from dispatcher.core.decision import Candidate, Decision
+from dispatcher.core.explain_shapes import place_text, shape_text
 from dispatcher.core.snapshot import Hold
 
 T = TypeVar("T")
@@ -83,8 +84,8 @@ def _decode(adapter: TypeAdapter[T], document: bytes, what: str) -> T:
         return _in_utc(adapter.validate_json(document, strict=True))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "document"
-        raise CodecError(f"stored {what} cannot be read: {where}: {first['msg']}") from None
+        where, rule = place_text(first["loc"]) or "document", shape_text(first["type"], first.get("ctx", {}))
+        raise CodecError(f"stored {what} cannot be read: {where}: {rule}") from None
 
 
 def _in_utc(value: T) -> T:

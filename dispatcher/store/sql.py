@@ -190,6 +190,12 @@ class SqlStore:
         found = await self._decisions(select(decisions).where(decisions.c.id == decision), 1)
         return found[0] if found else None
 
+    async def ids_like(self, start: str, limit: int = 10) -> Sequence[DecisionId]:
+        """Ids that begin with `start`, in order."""
+        query = select(decisions.c.id).where(decisions.c.id.startswith(start, autoescape=True))
+        query = query.order_by(decisions.c.id).limit(_bounded(limit))
+        return tuple(DecisionId(row.id) for row in await self._database.read("looking an id up", rows_of(query)))
+
     async def record(self, decision: DecisionId) -> Record | None:
         """A decision with what it saw, for replay; None when there is no such decision, or its inputs are gone."""
         rows = await self._database.read(

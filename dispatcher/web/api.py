@@ -35,6 +35,7 @@ from dispatcher.web.models import (
     WorkloadSummary,
 )
 from dispatcher.web.problems import MEDIA_TYPE, ProblemError, install
+from dispatcher.web.recorded import find_decision, repeated, repeated_in
 from dispatcher.web.status import age_s
 
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -163,22 +164,23 @@ def _reasons(state: FleetState, store: Store) -> APIRouter:
         """Why it is not on this cluster."""
         look = Look.at(state)
         found = await why.find(look, store, namespace, name, kind.lower() if kind else None)
-        decision = await _newest_or_404(look, store, found)
+        decision, repeats = await _newest_or_404(look, store, found)
         asked = ClusterName(cluster)
         if decision.candidate(asked) is None and not fleet.has_cluster(look, asked):
-            fix = "`entrepot clusters` lists the fleet"
+            fix = f"the fleet has {', '.join(look.cluster_names()) or 'no clusters'}"
             raise ProblemError(404, "no-such-cluster", f"no cluster {cluster}", fix, look.near_clusters(cluster))
-        return shown.why_not(decision, asked, from_records=False)
+        return shown.why_not(decision, asked, from_records=False, repeats=repeats)
 
     return router
 
 
-async def _newest_or_404(look: Look, store: Store, found: HubWorkload | str) -> Decision:
+async def _newest_or_404(look: Look, store: Store, found: HubWorkload | str) -> tuple[Decision, DecisionId | None]:
+    """The newest decision, and the recorded one that it repeats."""
     key = found if isinstance(found, str) else found.key
     history, error = await why.history_of(store, key)
     latest = why.newest(look, found, history) if isinstance(found, HubWorkload) else (history[0] if history else None)
     if latest is not None:
-        return latest
+        return latest, repeated(latest, history)
     if error is not None:
         raise ProblemError(503, "store-unavailable", error, "look at the disk of the daemon's store file; ask again")
     told = look.summary(found).reason if isinstance(found, HubWorkload) else "no longer on the hub"
@@ -214,13 +216,9 @@ def _decisions(state: FleetState, store: Store) -> APIRouter:
 
     @router.get("/decisions/{decision_id}")
     async def decision(decision_id: Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]) -> DecisionView:
-        """One decision, complete."""
-        unrecorded = (d for d in state.latest.values() if d.id == decision_id)
-        found = next(unrecorded, None) or await store.decision(DecisionId(decision_id))
-        if found is None:
-            fix = "`entrepot decisions` lists ids; old decisions and repeated waits are not kept"
-            raise ProblemError(404, "no-such-decision", f"no decision {decision_id}", fix)
-        return shown.full(found)
+        """One decision, complete. The beginning of its id is enough where no other begins so."""
+        found = await find_decision(state, store, decision_id)
+        return shown.full(found, await repeated_in(store, found))
 
     return router
 

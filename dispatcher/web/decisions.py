@@ -5,7 +5,7 @@ from __future__ import annotations
 from dispatcher.core import explain
 from dispatcher.core.counterfactual import Counterfactual
 from dispatcher.core.decision import Candidate, CheckpointAdvice, Decision, Line, Rejection, Term
-from dispatcher.core.ids import ClusterName
+from dispatcher.core.ids import ClusterName, DecisionId
 from dispatcher.web.models import (
     BillLine,
     CandidateView,
@@ -38,7 +38,8 @@ def job_of(decision: Decision) -> Job:
     return Job(kind=decision.job_kind, name=decision.job_name)
 
 
-def summary(decision: Decision) -> DecisionSummary:
+def summary(decision: Decision, repeats: DecisionId | None = None) -> DecisionSummary:
+    """`repeats`: see recorded.repeated."""
     namespace, _, name = decision.key.partition("/")
     chosen = decision.candidate(decision.chosen) if decision.chosen is not None else None
     return DecisionSummary(
@@ -52,12 +53,13 @@ def summary(decision: Decision) -> DecisionSummary:
         chosen=decision.chosen,
         total=money(chosen.total_usd_micro) if chosen is not None else None,
         text=explain.sentence(decision),
+        repeats=repeats,
     )
 
 
-def full(decision: Decision) -> DecisionView:
+def full(decision: Decision, repeats: DecisionId | None = None) -> DecisionView:
     return DecisionView(
-        **dict(summary(decision)),
+        **dict(summary(decision, repeats)),
         uid=decision.workload,
         waiting_since=decision.waiting_since,
         already_nominated=decision.already_nominated,
@@ -189,7 +191,9 @@ def _wait(rejection: Rejection, cluster: ClusterName) -> WaitView:
     )
 
 
-def why_not(decision: Decision, cluster: ClusterName, *, from_records: bool) -> WhyNotView:
+def why_not(
+    decision: Decision, cluster: ClusterName, *, from_records: bool, repeats: DecisionId | None = None
+) -> WhyNotView:
     """Why the decision did not choose `cluster` (or that it did, or never looked at it)."""
     namespace, _, name = decision.key.partition("/")
     asked = decision.candidate(cluster)
@@ -203,7 +207,7 @@ def why_not(decision: Decision, cluster: ClusterName, *, from_records: bool) -> 
         cluster=cluster,
         code=_why_not_code(asked, decision),
         text=explain.why_not_text(decision, cluster),
-        decision=summary(decision),
+        decision=summary(decision, repeats),
         candidate=candidate(asked, decision) if asked is not None else None,
         chosen=candidate(chosen, decision) if chosen is not None else None,
         difference=money(difference) if difference is not None else None,

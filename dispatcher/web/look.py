@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import Self
 
@@ -15,6 +14,7 @@ from dispatcher.core.decision import Decision
 from dispatcher.core.declaration import InputProblem
 from dispatcher.core.explain_order import expected_text, turn_text
 from dispatcher.core.ids import WorkloadUid
+from dispatcher.core.nearness import nearest
 from dispatcher.core.order import ahead_by, passable_s
 from dispatcher.core.snapshot import HubView, Snapshot
 from dispatcher.core.waiting import Phase, order_key, standing
@@ -84,20 +84,24 @@ class Look:
                 newest[(workload.namespace, job.kind, job.name)] = workload
         return [newest[key] for key in sorted(newest)]
 
-    def near(self, name: str) -> tuple[str, ...]:
-        """Names on the hub that look like `name`, as namespace/name of job or Workload."""
-        names: dict[str, str] = {}
-        for workload in self.workloads():
+    def near(self, name: str, namespace: str | None = None) -> tuple[str, ...]:
+        """Jobs on the hub that may have been meant by `name`, as namespace/name; those of `namespace` first.
+
+        A Workload's own name holds its job's, so it is found by that, and not named a second time.
+        """
+        spaces: dict[str, set[str]] = {}
+        for workload in self.hub.workloads.values():
             job = self.job(workload)
-            for known in (workload.name, job.name if job is not None else workload.name):
-                names.setdefault(known, f"{workload.namespace}/{known}")
-        found = get_close_matches(name, list(names), n=MAX_NEAR, cutoff=0.5)
-        found += [known for known in names if name in known and known not in found]
-        return tuple(names[known] for known in found[:MAX_NEAR])
+            spaces.setdefault(job.name if job is not None else workload.name, set()).add(workload.namespace)
+        found = nearest(name, spaces, MAX_NEAR)
+        near = [(space != namespace, f"{space}/{word}") for word in found for space in sorted(spaces[word])]
+        return tuple(text for _, text in sorted(near, key=lambda pair: pair[0]))[:MAX_NEAR]
+
+    def cluster_names(self) -> tuple[str, ...]:
+        return tuple(cluster.name for cluster in self.snapshot.clusters)
 
     def near_clusters(self, name: str) -> tuple[str, ...]:
-        known = [cluster.name for cluster in self.snapshot.clusters]
-        return tuple(get_close_matches(name, known, n=MAX_NEAR, cutoff=0.5)) or tuple(known[:MAX_NEAR])
+        return nearest(name, self.cluster_names(), MAX_NEAR)
 
     def state_of(self, workload: HubWorkload) -> State:
         problems = bool(self.state.problems.get(workload.uid))

@@ -98,6 +98,8 @@ class DecisionSummary(Wire):
     total: Money | None
     """Expected cost of the chosen cluster; null when nothing was chosen."""
     text: str
+    repeats: str | None = None
+    """Id of the recorded decision that this wait says again: a wait for the same reasons is recorded once."""
 
 
 class DecisionView(DecisionSummary):
@@ -113,7 +115,7 @@ class DecisionView(DecisionSummary):
     policy_digest: str
     resource_version: str
     code_version: str
-    law_digest: str
+    law_digest: str = ""
     """The bundle of rules that it was decided under; empty = before there were bundles."""
     valid_until: datetime | None
     """Until when (exclusive) the law allows the chosen cluster; null = nothing is known that ends it."""

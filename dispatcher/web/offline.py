@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from dispatcher.core.ids import DecisionId
+from dispatcher.core.decision import Decision
 from dispatcher.core.illegal import Sight
 from dispatcher.core.ports import Store
 from dispatcher.core.work import workbook
@@ -17,6 +17,7 @@ from dispatcher.store.documents import encode_record, encode_snapshot, encode_wo
 from dispatcher.web.models import RecordDocument, SnapshotDocument
 from dispatcher.web.models_law import WorkDocument
 from dispatcher.web.problems import ProblemError
+from dispatcher.web.recorded import find_decision, repeated_in
 
 JSON = "application/json"
 
@@ -44,11 +45,11 @@ def router(state: FleetState, store: Store, errors: dict[int | str, dict[str, ob
 
     @found.get("/decisions/{decision_id}/inputs", response_class=Response, responses={200: {"model": RecordDocument}})
     async def inputs(decision_id: Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]) -> Response:
-        """A recorded decision with everything that it saw, for `entrepot replay`."""
-        wanted = DecisionId(decision_id)
-        record = await store.record(wanted)
+        """A recorded decision with everything that it saw, for `entrepot replay`; by its id, or the beginning of it."""
+        found = await find_decision(state, store, decision_id)
+        record = await store.record(found.id)
         if record is None:
-            raise await _missing(store, wanted)
+            raise await _not_kept(store, found)
         return Response(await asyncio.to_thread(encode_record, record), media_type=JSON)
 
     return found
@@ -60,12 +61,10 @@ def _sight(state: FleetState, now: datetime) -> Sight:
     return Sight(state.hub_view(), state.worker_views(), state.policy, dict(state.latest), now, ahead_s)
 
 
-async def _missing(store: Store, wanted: DecisionId) -> ProblemError:
-    if await store.decision(wanted) is not None:
-        what = f"the inputs of decision {wanted} are not kept"
-        fix = (
-            "inputs are kept for a bounded time and size, and not of decisions made before the upgrade (docs/replay.md)"
-        )
-        return ProblemError(404, "inputs-not-kept", what, fix)
-    fix = "`entrepot decisions` lists ids; old decisions and repeated waits are not kept"
-    return ProblemError(404, "no-such-decision", f"no decision {wanted}", fix)
+async def _not_kept(store: Store, decision: Decision) -> ProblemError:
+    if (recorded := await repeated_in(store, decision)) is not None:
+        what = f"decision {decision.id} says again what {recorded} said, and only that is recorded"
+        return ProblemError(404, "inputs-not-kept", what, f"entrepot replay {recorded}", (recorded,))
+    what = f"the inputs of decision {decision.id} are not kept"
+    fix = "inputs are kept for a bounded time and size, and not of decisions made before the upgrade (docs/replay.md)"
+    return ProblemError(404, "inputs-not-kept", what, fix)

@@ -10,10 +10,20 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from dispatcher.core.errors import EntrepotError
+from dispatcher.core.explain_shapes import shape_text, words_of
+from dispatcher.core.nearness import nearest
 from dispatcher.web.models import Problem
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:entrepot:problem:"
+_FORMS = {
+    "namespace": "a namespace (at most 63 lower case letters, digits and '-')",
+    "name": "a name (lower case letters, digits, '-' and '.')",
+    "cluster": "a cluster's name (lower case letters, digits, '-' and '.')",
+    "kind": "a kind (letters only, such as jobset)",
+    "decision_id": "a decision's id (letters, digits, '-' and '_')",
+}
+"""Parameters of paths and queries that have a pattern, as people would say it."""
 
 
 class ProblemError(Exception):
@@ -46,10 +56,14 @@ async def _on_problem(_: Request, error: Exception) -> JSONResponse:
 
 async def _on_bad_input(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    found = ProblemError(400, "bad-input", f"{where}: {first['msg']}", "see /openapi.json for what is allowed")
-    return _answer(found.problem)
+    fault = error.errors()[0]
+    name, context, given = str(fault["loc"][-1]), fault.get("ctx", {}), fault.get("input")
+    text = shape_text(fault["type"], context)
+    if fault["type"] == "string_pattern_mismatch":
+        text = f"{_FORMS.get(name, 'a name')} is expected"
+    detail = f"{name} = {given!r}: {text}" if isinstance(given, str) else f"{name}: {text}"
+    near = nearest(str(given), words_of(str(context.get("expected", ""))))
+    return _answer(ProblemError(400, "bad-input", detail, "see /openapi.json for what is allowed", near).problem)
 
 
 async def _on_http(request: Request, error: Exception) -> JSONResponse:

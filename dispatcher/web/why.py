@@ -15,6 +15,7 @@ from dispatcher.web.look import Look, problem_views
 from dispatcher.web.models import ClusterAge, Job, StateCode, WhyView
 from dispatcher.web.models_law import FindingView
 from dispatcher.web.problems import ProblemError
+from dispatcher.web.recorded import repeated
 from dispatcher.web.status import age_s, link_text
 
 HISTORY = 20
@@ -36,7 +37,7 @@ async def find(look: Look, store: Store, namespace: str, name: str, kind: str | 
     key = f"{namespace}/{name}"
     if await store.decisions_of(key, 1):
         return key
-    near = look.near(name)
+    near = look.near(name, namespace)
     meant = f": did you mean {', '.join(near)}?" if near else ""
     raise ProblemError(
         404,
@@ -72,7 +73,7 @@ async def why(look: Look, store: Store, workload: HubWorkload) -> WhyView:
         job=told.job,
         workload=told,
         headline=_headline(told.state.text, told.reason),
-        decision=shown.full(latest) if latest is not None else None,
+        decision=shown.full(latest, repeated(latest, history)) if latest is not None else None,
         counterfactuals=shown.counterfactuals(latest) if latest is not None else (),
         waits_for=shown.waits_for(latest) if latest is not None and waiting else (),
         waiting_since=workload.quota_reserved_at if waiting else None,

@@ -1,22 +1,48 @@
-"""The walk of docs/write-a-policy.md, done as a new operator would: every block as written, every command as said."""
+"""docs/write-a-policy.md and docs/change-a-rule.md, done as a new operator would: every block and command as written.
+
+`python -m tests.repo.test_docs_write_a_policy` writes anew what lint says there.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from dispatcher.cli.main import run
+from dispatcher.config.lint import lint, lint_text
 from dispatcher.config.residency.lint_checks import Code
 from residency.soundness import Flaw
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "write-a-policy.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```yaml\n# config/(residency/[a-z.]+)\n(.*?)```", PAGE, re.DOTALL)
+PAGE = ROOT / "docs" / "write-a-policy.md"
+WALK = (ROOT / "docs" / "change-a-rule.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```yaml\n# config/(residency/[a-z.]+)\n(.*?)```", WALK, re.DOTALL)
+DAY = datetime(2026, 11, 29, 12, tzinfo=UTC)
 LINT = ("--strict", "--now", "2026-11-29T12:00:00Z")
 TEST = ("--min-coverage", "100", "--mutate")
+SLIPS = (
+    ("fleet.yaml", "product: h200-141gb", "product: h200_sxm_141"),
+    ("fleet.yaml", "    provider: altacloud", "    provider: altaclod"),
+    ("prices.yaml", "usd_per_hour: 1.90", "usd_per_hour: 2.10 EUR"),
+    ("queues.yaml", "amount: 25000", "amount: -25000"),
+    ("queues.yaml", "        a100-mig:", "        a100_mig:"),
+    ("queues.yaml", "    idle_timeout:", "idle_timeout:"),
+    ("residency/personal.yaml", '{in: "@eea-plus-adequate"}', "{in: EU}"),
+    (
+        "data.yaml",
+        "\ndata_sets:\n",
+        "\ndata_sets:\n  camera-eu: {labels: [personal-eu], size: 1TB, replicas: {stores: [lake-de]}}\n",
+    ),
+)
+"""What people write by mistake: in which file, instead of what."""
+TOO_MUCH = ("queues.yaml", "        h100: {gpus: 16}", "        h100: {gpus: 26}")
+LINTED = re.compile(r"(?<=```\n)(\$ entrepot blueprint lint config\n)?config/[a-z]+\.yaml:\d+.*?(?=```)", re.DOTALL)
 
 
 @pytest.fixture
@@ -70,3 +96,42 @@ def test_a_country_rule_from_its_test_to_an_exception(folder: Path, capsys: pyte
     assert policy("lint", folder, *LINT) == 0
     assert policy("lint", folder, "--strict", "--now", "2026-12-18T12:00:00Z") == 1, "it ends within three days"
     assert "autonomy-training, lidar-raw, cloud-b-fr is under the rule again" in capsys.readouterr().out
+
+
+# --- what lint says ----------------------------------------------------------------------------------------------
+
+
+def linted(at: Path, *slips: tuple[str, str, str]) -> str:
+    """What a person sees who lints the example, with these mistakes in it, on the day that the walk is of."""
+    shutil.copytree(ROOT / "config", at / "config")
+    for name, right, wrong in slips:
+        file = at / "config" / name
+        before = file.read_text(encoding="utf-8")
+        assert right in before, f"{name} has no {right!r}"
+        file.write_text(before.replace(right, wrong, 1), encoding="utf-8")
+    with contextlib.chdir(at):
+        return lint_text(lint(Path("config"), DAY))
+
+
+def lint_shown(folder: Path) -> tuple[str, str]:
+    (folder / "a").mkdir()
+    (folder / "b").mkdir()
+    errors = linted(folder / "a", *SLIPS)
+    return f"$ entrepot blueprint lint config\n{errors}", linted(folder / "b", TOO_MUCH)
+
+
+@pytest.mark.slow
+def test_what_lint_says_on_the_page_is_what_it_says(tmp_path: Path) -> None:
+    shown = [found.group() for found in LINTED.finditer(PAGE.read_text(encoding="utf-8"))]
+    assert shown == list(lint_shown(tmp_path))
+    assert shown[0].count(": error: ") == len(SLIPS), "each mistake is told, and once"
+
+
+def rewrite() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        told = iter(lint_shown(Path(folder)))
+        PAGE.write_text(LINTED.sub(lambda _: next(told), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    rewrite()

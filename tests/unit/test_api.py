@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher.core.decision import Reason, Rejection, Resolver
 from dispatcher.core.declaration import InputProblem
-from dispatcher.core.ids import ClusterName
+from dispatcher.core.ids import ClusterName, DecisionId
 from dispatcher.core.snapshot import StopPolicy
 from dispatcher.core.workload import CheckState, HubWorkload
 from dispatcher.runtime import LoopHealth
@@ -354,6 +354,15 @@ async def test_an_unknown_job_lists_names_that_may_have_been_meant(api: httpx.As
     assert body["fix"]
 
 
+async def test_a_name_in_several_namespaces_is_suggested_in_its_own_first_and_no_job_twice(
+    api: httpx.AsyncClient, world: World
+) -> None:
+    world.show(workload(), workload("team-b/job-train-2", "train"), workload("team-b/job-eval-2", "eval"))
+    near = (await api.get("/v1/why/team-b/trian")).json()["near"]
+    assert near == ["team-b/train", "team-a/train"]
+    assert (await api.get("/v1/why/team-b/xyz")).json()["near"] == []
+
+
 async def test_a_name_of_two_kinds_of_jobs_is_ambiguous_until_the_kind_is_named(
     api: httpx.AsyncClient, world: World
 ) -> None:
@@ -404,6 +413,25 @@ async def test_names_and_limits_are_checked_at_the_border(api: httpx.AsyncClient
     assert answer.status_code in (400, 404)
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["fix"]
+
+
+@pytest.mark.parametrize(
+    ("path", "detail", "near"),
+    [
+        ("/v1/workloads?limit=many", "limit = 'many': a whole number is expected", []),
+        ("/v1/workloads?limit=0", "limit = '0': at least 1 is expected", []),
+        ("/v1/workloads?state=runing", "state = 'runing': one of waiting, held, ", ["running"]),
+        ("/v1/workloads?namespace=A", "namespace = 'A': a namespace (at most 63 lower case letters", []),
+        ("/v1/decisions?outcome=nominated", "outcome = 'nominated': one of nominate, add, wait", ["nominate"]),
+        ("/v1/decisions/%24", "decision_id = '$': a decision's id", []),
+        ("/v1/matches", "name: it is missing", []),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.startswith("/") else "",
+)
+async def test_bad_input_is_told_in_our_words(api: httpx.AsyncClient, path: str, detail: str, near: list[str]) -> None:
+    body = (await api.get(path)).json()
+    assert body["detail"].startswith(detail)
+    assert (body["title"], body["near"]) == ("bad input", near)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
@@ -457,6 +485,15 @@ async def test_why_not_an_unknown_cluster_lists_the_near_ones(api: httpx.AsyncCl
     assert (body["title"], body["near"][0]) == ("no such cluster", "cloud-eu")
 
 
+async def test_why_not_a_cluster_that_is_like_none_lists_the_fleet_and_suggests_nothing(
+    api: httpx.AsyncClient, world: World
+) -> None:
+    world.show(workload())
+    world.state.latest[workload().uid] = decision()
+    body = (await api.get("/v1/why-not/team-a/train/mars")).json()
+    assert (body["near"], body["fix"]) == ([], "the fleet has cloud-eu, cloud-us, onprem-1")
+
+
 async def test_why_not_before_any_decision_says_what_it_waits_for(api: httpx.AsyncClient, world: World) -> None:
     world.show(workload(quota_reserved_at=None))
     body = (await api.get("/v1/why-not/team-a/train/cloud-eu")).json()
@@ -465,6 +502,42 @@ async def test_why_not_before_any_decision_says_what_it_waits_for(api: httpx.Asy
 
 
 # --- decisions, clusters, blueprint ------------------------------------------------------------------------------
+
+
+async def test_a_decision_is_found_by_the_beginning_of_its_id(
+    api: httpx.AsyncClient, world: World, store: SqlStore
+) -> None:
+    for number in (11, 12, 21):
+        await store.commit(decision(number, key=f"team-a/job-{number}"), None, None)
+    remembered = replace(decision(1, chosen=None), id=DecisionId("e123456789abcdef"))
+    world.state.latest[remembered.workload] = remembered
+    assert (await api.get("/v1/decisions/d00000000000002")).json()["id"] == "d000000000000021"
+    assert (await api.get("/v1/decisions/e123")).json()["id"] == remembered.id
+    several = await api.get("/v1/decisions/d00000000000001")
+    assert (several.status_code, several.json()["title"]) == (409, "ambiguous id")
+    assert several.json()["near"] == ["d000000000000011", "d000000000000012"]
+    for unknown in ("d999", "e12", "d000000000000011x"):
+        assert (await api.get(f"/v1/decisions/{unknown}")).status_code == 404, unknown
+
+
+async def test_a_wait_that_says_the_same_again_is_told_under_the_id_of_its_record(
+    api: httpx.AsyncClient, world: World, store: SqlStore
+) -> None:
+    """In memory it has an id of its own, which nothing keeps: whoever copies one must get the one that is kept."""
+    recorded = decision(1, chosen=None, at=NOW - timedelta(minutes=3))
+    again = replace(decision(2, chosen=None), workload=recorded.workload)
+    world.show(workload())
+    await store.commit(recorded, None, None)
+    world.state.latest[workload().uid] = again
+    why = (await api.get(f"/v1/why/{KEY}")).json()
+    assert (why["decision"]["id"], why["decision"]["repeats"]) == (again.id, recorded.id)
+    assert (await api.get(f"/v1/why-not/{KEY}/cloud-eu")).json()["decision"]["repeats"] == recorded.id
+    assert (await api.get(f"/v1/decisions/{again.id}")).json()["repeats"] == recorded.id
+    assert (await api.get(f"/v1/decisions/{recorded.id}")).json()["repeats"] is None
+    inputs = (await api.get(f"/v1/decisions/{again.id}/inputs")).json()
+    assert (inputs["title"], inputs["fix"]) == ("inputs not kept", f"entrepot replay {recorded.id}")
+    world.state.latest[workload().uid] = replace(again, policy_digest="another")
+    assert (await api.get(f"/v1/why/{KEY}")).json()["decision"]["repeats"] is None, "under other rules it is another"
 
 
 async def test_decisions_are_listed_narrowed_and_shown_in_full(

@@ -327,8 +327,30 @@ def test_a_fleet_that_cannot_be_reached_is_named_cluster_by_cluster(
     assert [cluster["name"] for cluster in answer["clusters"]] == ["hub", *RENDERED.workers]
     assert all(cluster["error"] for cluster in answer["clusters"])
     assert answer["same"] is False
-    assert run(["blueprint", "diff", "--kubeconfig", str(no_fleet), "--blueprint", str(CONFIG)]) == 4
-    assert "onprem-eu  not reached" in capsys.readouterr().out
+
+
+def test_a_hub_that_cannot_be_read_is_one_error_in_the_doctors_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    no_fleet = str(tmp_path / "absent.kubeconfig")
+    assert run(["blueprint", "diff", "--kubeconfig", no_fleet, "--blueprint", str(CONFIG)]) == 4
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("does not exist")) == ("", 1)
+    assert run(["doctor", "--kubeconfig", no_fleet]) == 4
+    assert capsys.readouterr().err == told.err.removeprefix("note: reading the hub\n")
+
+
+def test_without_a_kubeconfig_the_hub_is_looked_for_as_the_doctor_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run(["blueprint", "diff", "--blueprint", str(CONFIG)]) == 4
+    assert f"where: {tmp_path}/.kube/config" in capsys.readouterr().err
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/one:{tmp_path}/two")
+    assert run(["blueprint", "diff", "--blueprint", str(CONFIG)]) == 4
+    assert f"where: {tmp_path}/one\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from dispatcher.cli.main import run
 from dispatcher.core.decision import Decision, Detail, Reason, Rejection, Resolver
 from dispatcher.core.declaration import InputProblem
 from dispatcher.core.errors import Transient
+from dispatcher.core.ids import DecisionId
 from dispatcher.store import SqlStore, open_store
 from dispatcher.web.api import build_api
 from tests.unit.api_world import World, admitted_on, copy_of, served, worker, workload
@@ -65,6 +66,10 @@ class FileStore(SqlStore):
     async def keys_named(self, name: str, limit: int = 20) -> Sequence[str]:
         async with opened(self._file) as store:
             return await store.keys_named(name, limit)
+
+    async def ids_like(self, start: str, limit: int = 10) -> Sequence[DecisionId]:
+        async with opened(self._file) as store:
+            return await store.ids_like(start, limit)
 
 
 class opened:
@@ -289,8 +294,51 @@ def test_decisions_lists_narrows_and_shows_one_in_full(entrepot: Terminal, serve
     assert f"decision {CHOICE.id}" in one.out
 
 
-def test_version_names_the_program(entrepot: Terminal) -> None:
-    assert entrepot("version").out.startswith("entrepot ")
+@pytest.mark.parametrize("kept", [False, True], ids=["from the daemon", "from records"])
+def test_a_decision_is_shown_by_the_beginning_of_its_id(
+    entrepot: Terminal, server: str, records: Path, kept: bool
+) -> None:
+    where = ("--server", NOWHERE, "--store", str(records)) if kept else ("--server", server)
+    assert f"decision {EVAL_WAIT.id}" in entrepot("decisions", "d000000000000003", *where).out
+    assert f"decision {FIRST_WAIT.id}" in entrepot("decisions", FIRST_WAIT.id[:16], *where).out
+    several = entrepot("decisions", "d0000000", *where)
+    assert (several.code, several.out) == (2, "")
+    assert f"the ids of 4 decisions begin with d0000000: {FIRST_WAIT.id}, {CHOICE.id}" in several.err
+    assert "write more of the id" in several.err
+    for unknown in ("dead", "deadbeefdeadbeef"):
+        shown = entrepot("decisions", unknown, *where)
+        assert shown.code == 3
+        assert f"there is no decision whose id is {unknown} or begins with it, and no job of that name" in shown.err
+
+
+def test_why_names_one_id_also_where_a_wait_was_found_again(entrepot: Terminal, records: Path) -> None:
+    world, waiting = World(), workload("team-b/job-eval-77", "eval")
+    world.show(waiting)
+    again = replace(EVAL_WAIT, id=DecisionId("eeee000000000003"), decided_at=NOW)
+    world.state.latest[waiting.uid] = replace(again, workload=waiting.uid)
+    with served(build_api(world.state, FileStore(records), world.vitals)) as url:
+        for command in (("why", "eval"), ("why-not", "eval", "cloud-us")):
+            page = entrepot(*command, "--server", url).out
+            assert f"decision {EVAL_WAIT.id}, attempt 1; found the same again at 2026-03-02" in page
+            assert again.id not in page
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+def test_on_a_narrow_screen_the_queue_puts_the_reason_below_its_job_and_cuts_nothing(
+    entrepot: Terminal, server: str, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = entrepot("queue", "--server", server).out.splitlines()
+    assert lines[1].split() == ["#", "JOB", "PRIO", "SINCE", "SHARE", "START"]
+    assert lines[2].split() == ["1", "team-b/eval", "5", "12m", "-", "-"]
+    assert lines[3].startswith("   waits: ")
+    assert "\u2026" not in "".join(lines)
+    assert max(len(line) for line in lines) <= columns
+
+
+@pytest.mark.parametrize("asked", [("version",), ("--version",)], ids=["a command", "an option"])
+def test_version_names_the_program(entrepot: Terminal, asked: tuple[str, ...]) -> None:
+    assert entrepot(*asked).out.startswith("entrepot ")
     assert "version" in json.loads(entrepot("version", "-o", "json").out)
 
 

@@ -62,6 +62,13 @@ class FileStore(SqlStore):
     async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
         return ()
 
+    async def ids_like(self, start: str, limit: int = 10) -> Sequence[DecisionId]:
+        store = await open_store(self._file)
+        try:
+            return await store.ids_like(start, limit)
+        finally:
+            await store.close()
+
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -120,6 +127,17 @@ def test_a_decision_is_replayed_from_the_daemon_and_from_its_store(cli: Cli, rec
     assert told.startswith("same: the same inputs give the same bytes\n")
     assert told.count(replayed_digest(DECIDED)) == 2
     assert cli("replay", DECIDED.id, "--store", str(records), server=False) == told
+
+
+def test_a_decision_is_replayed_by_the_beginning_of_its_id(cli: Cli, records: Path) -> None:
+    start = DECIDED.id[:8]
+    told = cli("replay", start)
+    assert f"decision {DECIDED.id} on " in told
+    assert cli("replay", start, "--store", str(records), server=False) == told
+    cli("replay", "0000", code=3)
+    assert "no decision 0000" in cli.err
+    cli("replay", "0000", "--store", str(records), code=3, server=False)
+    assert "no decision 0000" in cli.err
 
 
 def test_a_record_file_is_replayed_without_daemon_and_store(cli: Cli, tmp_path: Path) -> None:

@@ -127,6 +127,15 @@ async def test_history_is_found_by_workload_key_and_by_job_newest_first(store: S
     assert list(await store.keys_named("job-train-9")) == ["team-b/job-train-9"]
 
 
+async def test_ids_are_found_by_their_beginning_in_order(store: SqlStore) -> None:
+    for number in (12, 11, 3):
+        await store.commit(decision(number, key=f"team-a/job-{number}"), None, None)
+    assert list(await store.ids_like("d00000000000001")) == ["d000000000000011", "d000000000000012"]
+    assert list(await store.ids_like("d0", limit=2)) == ["d000000000000003", "d000000000000011"]
+    assert list(await store.ids_like("d000000000000003")) == ["d000000000000003"]
+    assert list(await store.ids_like("d%")) == list(await store.ids_like("d_0")) == []
+
+
 async def test_recent_narrows_by_cluster_and_by_outcome(store: SqlStore) -> None:
     onprem, cloud, wait = decision(1), decision(2, chosen="cloud-eu"), decision(3, chosen=None)
     for record in (onprem, cloud, wait):
