@@ -18,6 +18,7 @@ from dispatcher.config.prices_file import PricesFile
 from dispatcher.config.queues_file import QueuesFile
 from dispatcher.config.reading import validate
 from dispatcher.config.residency.model import ResidencyFile
+from dispatcher.config.residency.testing_model import RuleTestFile
 from dispatcher.config.strictyaml import Mapping, Node, Sequence
 from dispatcher.config.strictyaml import parse as parse_yaml
 from dispatcher.core.explain_shapes import place_text, shape_text, words_of
@@ -115,6 +116,7 @@ FILES: dict[str, type[BaseModel]] = {
     "prices.yaml": PricesFile,
     "residency/personal.yaml": ResidencyFile,
     "residency/tenants.yaml": ResidencyFile,
+    "residency/personal.test.yaml": RuleTestFile,
 }
 
 
