@@ -32,8 +32,8 @@ from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, LoopHealth, Supervisor, Waker, calm_collector
 from dispatcher.state import BlueprintStatus, BundleEvent, FleetState
 from dispatcher.store import SqlStore
-from dispatcher.web.api import build_api
-from dispatcher.web.fleet import LeaderFacts
+from dispatcher.web.late import App, LateApi
+from dispatcher.web.vitals import LeaderFacts
 
 FOREVER = float("inf")
 MEASURE_EVERY_S = 60.0
@@ -166,7 +166,13 @@ class Daemon:
             leadership=self.leadership,
             rules_on_record=self.legality.record_bundles,
         )
-        self.server = ApiServer(build_api(self.state, store, self), listen) if listen is not None else None
+        late = LateApi(self.state, self, self._whole_api)
+        self.server = ApiServer(late, listen, self.dispatch.settled.wait) if listen is not None else None
+
+    def _whole_api(self) -> App:
+        from dispatcher.web.api import build_api
+
+        return build_api(self.state, self.store, self)
 
     def _elector(self, candidacy: Candidacy) -> Elector:
         return Elector(

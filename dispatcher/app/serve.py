@@ -9,15 +9,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from connectors.embedded import EmbeddedFleet, FastClock
 from connectors.kubernetes import KubernetesHub, connect_hub, connect_lease, connect_worker
 from dispatcher.app.catalog import catalog_desk, read_first, store_opener
 from dispatcher.app.daemon import Daemon, Surroundings
 from dispatcher.app.rules import TrustSettings, WatchedFolder, known_of
 from dispatcher.app.shadow import ShadowFolder
 from dispatcher.config import LoadResult, load_blueprint
-from dispatcher.config.render import render
 from dispatcher.config.residency.kept import last_good
 from dispatcher.config.residency.trust import TrustGate
 from dispatcher.core.errors import EntrepotError, Fatal, Transient
@@ -32,6 +31,9 @@ from dispatcher.metrics import Metrics
 from dispatcher.runtime import SystemClock
 from dispatcher.store import SqlStore, is_postgres, open_store, shown
 from dispatcher.store.inputs import InputLimits
+
+if TYPE_CHECKING:  # an in-memory fleet is made by those who ask for one
+    from connectors.embedded import EmbeddedFleet, FastClock
 
 READY_TRIES = 30
 READY_PAUSE_S = 2.0
@@ -141,6 +143,9 @@ def embedded_fleet(result: LoadResult, clock: FastClock) -> EmbeddedFleet:
     """An in-memory hub with every cluster of the blueprint, set up with what `render` makes of it."""
     if result.blueprint is None:
         raise BlueprintInvalid(tuple(p.text() for p in result.errors))
+    from connectors.embedded import EmbeddedFleet
+    from dispatcher.config.render import render
+
     return EmbeddedFleet.of_plan(render(result.blueprint), clock)
 
 
@@ -161,6 +166,8 @@ async def serve(options: ServeOptions, system: SystemClock | None = None) -> Non
     first = await load_or_fall_back(options, system)
     async with contextlib.AsyncExitStack() as stack:
         if options.embedded:
+            from connectors.embedded import FastClock
+
             clock = FastClock(options.speed, system.now())
             around = embedded_surroundings(embedded_fleet(first, clock), options.blueprint, clock, first)
         else:

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import uvicorn
-from fastapi import FastAPI
 
 from dispatcher.core.errors import Fatal
+from dispatcher.web.late import LateApi
 
 STOP_S = 3.0
 
@@ -49,11 +49,14 @@ def bind(listen: str) -> socket.socket:
 
 
 class ApiServer:
-    """Serves `app` on `listen` until cancelled. `address` is where it really listens (port 0 = any free one)."""
+    """Serves `api` on `listen` until cancelled, and has the whole of it made once `warm` returns.
 
-    def __init__(self, app: FastAPI, listen: str) -> None:
-        self._app = app
-        self._listen = listen
+    `address` is where it really listens (port 0 = any free one).
+    """
+
+    def __init__(self, api: LateApi, listen: str, warm: Callable[[], Awaitable[object]]) -> None:
+        self._api = api
+        self._warm = warm
         self._socket: socket.socket | None = bind(listen)
         host, port = self._socket.getsockname()[:2]
         self.address = f"{host}:{port}"
@@ -61,12 +64,20 @@ class ApiServer:
     async def run(self) -> None:
         listening = self._socket or bind(self.address)
         self._socket = None
-        config = uvicorn.Config(self._app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=5)
+        config = uvicorn.Config(self._api, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=5)
         server = _Quiet(config)
         try:
-            await server.serve(sockets=[listening])
+            async with asyncio.TaskGroup() as group:
+                making = group.create_task(self._make())
+                await server.serve(sockets=[listening])
+                making.cancel()
         finally:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_S):
                     await server.shutdown(sockets=[listening])
             listening.close()
+
+    async def _make(self) -> None:
+        """That an API cannot be made must not be found out by the first who asks: it ends the server."""
+        await self._warm()
+        await self._api.whole()

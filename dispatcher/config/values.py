@@ -45,7 +45,8 @@ _COUNTRIES = frozenset(str(country.alpha_2) for country in pycountry.countries)
 class Strict(BaseModel):
     """A mapping of the blueprint: an unknown key is an error at every level, and nothing changes after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=False)
+    # A file is read by its outermost model; a validator of each inner one would only be made, at every start.
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=False, defer_build=True)
 
 
 def short_form(pattern: str, about: str) -> ConfigDict:

@@ -304,6 +304,11 @@ class CandidateMemo:
 
     # --- the world ---
 
+    @property
+    def changed(self) -> int:
+        """Grows whenever something changes that is more than the age of a view. As of the last `look`."""
+        return self._changed
+
     def look(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
         """Find out what has changed since the last look, cluster by cluster."""
         looked = self._looked

@@ -83,6 +83,19 @@ class HubView:
     local_queues: Mapping[tuple[str, str], LocalQueueView] = field(default_factory=dict)
     error: str | None = None
 
+    def shows_what(self, other: HubView) -> bool:
+        """Whether both show the very same objects, whatever the age of each look. Parts that nobody has changed are
+        kept from one view to the next, so that this costs nothing; a part that was made anew counts as another."""
+        return (
+            self.workloads is other.workloads
+            and self.owners is other.owners
+            and self.checks is other.checks
+            and self.configs is other.configs
+            and self.clusters is other.clusters
+            and self.queues is other.queues
+            and self.local_queues is other.local_queues
+        )
+
 
 # --- workers -----------------------------------------------------------------------------------------------------
 

@@ -11,14 +11,14 @@ Of a worker that is not connected nothing is concluded, and its last sightings a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.snapshot import HubView, Link, WorkerCopy, WorkerView, link_of
-from dispatcher.core.waiting import Phase, candidates_of, standing
+from dispatcher.core.waiting import Peers, Phase, candidates_of, standing
 from dispatcher.core.workload import HubWorkload
 
 OUT_OF_SYNC = "OutOfSync"
@@ -165,11 +165,24 @@ _WATCHED = _BETWEEN | {Phase.NOMINATED, Phase.PLACED, Phase.EVICTING, Phase.CHEC
 
 def look(memory: Memory, views: Views) -> Looked:
     """One look at all workloads of the hub."""
+    looking = look_steps(memory, views)
+    while True:
+        try:
+            next(looking)
+        except StopIteration as end:
+            found: Looked = end.value
+            return found
+
+
+def look_steps(memory: Memory, views: Views) -> Generator[None, None, Looked]:
+    """The same, a workload in each step: there may be thousands."""
     whole = Whole(_newest_latched(views), _children(views.hub))
     kept: dict[WorkloadUid, Attempt] = {}
     findings: list[Finding] = []
+    peers = Peers(views.hub)
     for uid, workload in views.hub.workloads.items():
-        phase = standing(workload, views.hub).phase
+        yield
+        phase = standing(workload, views.hub, peers).phase
         if phase is Phase.FINISHED:
             findings.extend(_booked_as_finished(workload, memory.get(uid)))
         if phase not in _WATCHED:

@@ -7,6 +7,7 @@ guarded by resourceVersion, and what became of it is read from the hub, never re
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -52,6 +53,8 @@ class DispatchLoop:
     rounds: Rounds = field(default_factory=Rounds)
     store_away_since_s: float | None = None
     """Since when (monotonic) no cycle has got through because of the store; None while it answers."""
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the first cycle is through, or there is none to make: what was put off for a quick start may be done."""
     planner: Planner = field(init=False)
     writer: Writer = field(init=False)
     _busy_s: float = 0.0
@@ -85,6 +88,8 @@ class DispatchLoop:
         """
         if not self.writer.leads():
             self._led = None
+            if self.state.hub_link(self.state.clock.now()) is Link.CONNECTED:
+                self.settled.set()
             return LONGEST_REST_S
         term = self.leadership.term
         try:
@@ -133,7 +138,9 @@ class DispatchLoop:
             self.waker.wake()
         self._busy_s += self.state.clock.monotonic_s() - recording_s
         self._forget_gone()
+        self.planner.rest(self.again_at())
         self.planner.warm = True
+        self.settled.set()
         self.metrics.cycle.observe(self.state.clock.monotonic_s() - started_s)
 
     def again_at(self) -> datetime:
@@ -192,6 +199,6 @@ class DispatchLoop:
     def _forget_gone(self) -> None:
         """Drop what is remembered of workloads that are no longer on the hub."""
         hub = self.state.hub_view()
-        if hub is not self._kept:
+        if self._kept is None or hub.workloads is not self._kept.workloads:
             self.planner.keep(hub)
             self._kept = hub

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from dispatcher.core.snapshot import Link, link_of
-from dispatcher.core.waiting import Phase, standing
+from dispatcher.core.snapshot import HubView, Link, link_of
+from dispatcher.core.waiting import Peers, Phase, standing
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health
 from dispatcher.state import FleetState
@@ -24,6 +25,7 @@ class GaugeLoop:
     health: Health
     _started_at: datetime = field(init=False)
     """What was never seen is as old as we are: an alert on age must not sleep because there is nothing to see."""
+    _counted: tuple[HubView, Mapping[Phase, int]] | None = None
 
     def __post_init__(self) -> None:
         self._started_at = self.state.clock.now()
@@ -37,7 +39,7 @@ class GaugeLoop:
 
     def look(self) -> None:
         now, hub, metrics = self.state.clock.now(), self.state.hub_view(), self.metrics
-        phases = Counter(standing(w, hub).phase for w in hub.workloads.values())
+        phases = self._phases(hub)
         for phase in Phase:
             metrics.waiting.labels(phase).set(phases.get(phase, 0))
         metrics.hub_age.set((now - (hub.observed_at or self._started_at)).total_seconds())
@@ -50,6 +52,13 @@ class GaugeLoop:
             held[hold.cluster] += sum(count * per_pod.gpus() for _, count, per_pod, _ in hold.usage)
         for name in self.state.workers:
             metrics.held_gpus.labels(name).set(held.get(name, 0))
+
+    def _phases(self, hub: HubView) -> Mapping[Phase, int]:
+        """How many stand where; counted anew only where the hub shows something else than at the last look."""
+        if self._counted is None or not hub.shows_what(self._counted[0]):
+            peers = Peers(hub)
+            self._counted = (hub, Counter(standing(w, hub, peers).phase for w in hub.workloads.values()))
+        return self._counted[1]
 
     def _clusters(self) -> None:
         now = self.state.clock.now()

@@ -33,6 +33,7 @@ from dispatcher.core.watchdog import OF_THE_LAW, Finding, FindingCode, FindingDe
 from dispatcher.core.workload import HubWorkload
 from dispatcher.logs import get_logger
 from dispatcher.loops.notify import NoticeLoop
+from dispatcher.loops.slices import Slices
 from dispatcher.loops.telling import Teller
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, Waker
@@ -43,8 +44,6 @@ LOOP = "legality"
 RESYNC_S = 5.0
 SETTLE_S = 1.0
 """From a wake-up to the look: what became illegal a second ago is no worse than what became so now."""
-BREATH = 50
-"""Workloads that are judged in one go: some ten milliseconds."""
 _CODES = {Course.HOLD: FindingCode.ILLEGAL_RUNNING, Course.END: FindingCode.ILLEGAL_ENDED}
 
 
@@ -183,7 +182,7 @@ class LegalityLoop:
         windows = tuple(law_window(policy, at)[0] for at in (sight.dated, sight.surely))
         found: list[Illegal] = []
         kept: dict[WorkloadUid, _Judged] = {}
-        asked = 0
+        slices = Slices(self.state, self.health, LOOP)
         for uid, workload in sorted(hub.workloads.items()):
             if workload.finished or not (workload.nominated or workload.cluster_name):
                 continue
@@ -191,9 +190,7 @@ class LegalityLoop:
             if known is None or not _same(known, policy, workload, seen, sight.dated):
                 examined = examine(workload, sight, self._since, frozenset(self._ended))
                 known = _Judged(policy, workload, seen, examined)
-                asked += 1
-                if asked % BREATH == 0:
-                    await asyncio.sleep(0)
+            await slices.pause()
             kept[uid] = known
             found += known.examined.found
         self._judged = kept

@@ -6,7 +6,6 @@ thousand may wait: who was told to wait, and of whom nothing that was weighed ha
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,11 +25,13 @@ from dispatcher.core.waiting import Phase, standing
 from dispatcher.core.workload import HubWorkload, OwnerMeta, Request, WorkloadClass
 from dispatcher.loops.hold_back import HoldBack, Memory
 from dispatcher.loops.line import DECIDED, InLine, WaitingLine
+from dispatcher.loops.lull import Lull, Scene
 from dispatcher.loops.patience import Patience
 from dispatcher.loops.requests import Requests
 from dispatcher.loops.rhythm import Breaker, Retries
 from dispatcher.loops.road import Road
 from dispatcher.loops.rounds import Rounds, nominated_copy
+from dispatcher.loops.slices import Slices
 from dispatcher.loops.telling import Teller
 from dispatcher.runtime import Health
 from dispatcher.state import FleetState
@@ -39,8 +40,6 @@ LOOP = "dispatch"
 BATCH = 16
 """Nominations that are written side by side; after each batch the views are read anew."""
 SHARED_REASONS = 4096
-SLICE_S = 0.01
-"""How long decisions are made in one go: then everything else in the process has its turn."""
 OWNER_GRACE_S = 10.0
 """A Workload and its job come by two watches, and either may be first: so long the job may be behind before its owner
 is told that it cannot be seen."""
@@ -64,25 +63,6 @@ class Planned:
 
 
 @dataclass(slots=True)
-class Slices:
-    """Lets everything else run after each SLICE_S of work."""
-
-    state: FleetState
-    health: Health
-    _resumed_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._resumed_s = self.state.clock.monotonic_s()
-
-    async def pause(self) -> None:
-        """To be awaited between two small steps of work."""
-        if self.state.clock.monotonic_s() - self._resumed_s > SLICE_S:
-            self.health.beat(LOOP)
-            await asyncio.sleep(0)
-            self._resumed_s = self.state.clock.monotonic_s()
-
-
-@dataclass(slots=True)
 class Planner:
     """Decides, and remembers what makes deciding again cheap. Nothing here is durable."""
 
@@ -102,6 +82,10 @@ class Planner:
     """Whether a whole cycle is done: from then on little is new at a time."""
     _kept: list[datetime] = field(default_factory=list)
     """When, by time alone, those ahead would keep something else free than they did in this cycle."""
+    _decided: int = 0
+    """How many decisions were made."""
+    _lull: Lull | None = None
+    """The newest pass, where nobody was decided on in it."""
     _requests: Requests = field(default_factory=Requests)
     _line: WaitingLine = field(default_factory=WaitingLine)
     _held_back: Memory = field(default_factory=Memory)
@@ -124,6 +108,7 @@ class Planner:
     def forget(self) -> None:
         """What was remembered of an earlier term is void."""
         self._begun_at = self.state.clock.now()
+        self._lull = None
         self._patience.forget()
         self._held_back.former.clear()
         self._ownerless.clear()
@@ -135,10 +120,12 @@ class Planner:
     async def plan(self, store: Store, considered: set[WorkloadUid]) -> list[Planned]:
         """Decide on workloads not yet considered in this cycle, in order, until a batch of nominations is full."""
         now, hub = self.state.clock.now(), self.state.hub_view()
-        if not considered:
-            self._kept = []
-        slices = Slices(self.state, self.health)
+        slices = Slices(self.state, self.health, LOOP)
         snapshot = self.state.snapshot(now)
+        await self._read(snapshot, slices)
+        scene, first, decided = self._scene(hub, snapshot, now), not considered, self._decided
+        if first and self._all_wait_on(scene, now):
+            return []
         found, road = await self._survey(store, hub, snapshot, now, slices)
         planned: list[Planned] = []
         for at, entry in enumerate(found):
@@ -171,7 +158,26 @@ class Planner:
             if len(planned) >= BATCH:
                 break
         self._kept += road.back.turns
+        if first and self._decided == decided:
+            self._lull = Lull(scene, road.back)
         return planned
+
+    def _all_wait_on(self, scene: Scene, now: datetime) -> bool:
+        """Whether a pass would come out as the last one did. If not, one begins."""
+        if self._lull is not None and self._lull.lasts(scene, now):
+            return True
+        self._kept, self._lull = [], None
+        return False
+
+    def _scene(self, hub: HubView, snapshot: Snapshot, now: datetime) -> Scene:
+        policy = self.state.policy
+        self.memo.look(snapshot, policy, now)
+        return Scene(hub, policy, self.memo.changed, dict(self.state.avoided))
+
+    def rest(self, until: datetime) -> None:
+        """Where nobody was decided on in the last pass, the next ones come out alike until then, if nothing changes."""
+        if self._lull is not None:
+            self._lull.until = until
 
     async def _survey(
         self, store: Store, hub: HubView, snapshot: Snapshot, now: datetime, slices: Slices
@@ -183,7 +189,6 @@ class Planner:
         self._requests.valid_for(hub, self.state.policy)
         await self._recall(store, [entry.workload for entry in found if entry.workload.uid not in self._recalled])
         await slices.pause()
-        await self._read(snapshot, slices)
         road = Road(
             HoldBack(self.state, self.memo.views, self._held_back, now), hub, found, self.rounds, self._class_of
         )
@@ -209,6 +214,7 @@ class Planner:
 
     async def _decide(self, seen: Inputs, slices: Slices) -> Decision:
         """A request of a kind that was never seen is weighed a cluster at a time."""
+        self._decided += 1
         request, snapshot, policy, now = seen.request, seen.snapshot, seen.policy, seen.now
         for at, _ in enumerate(steps(request, snapshot, policy, now, self.memo)):
             if at == 0:

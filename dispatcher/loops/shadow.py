@@ -6,7 +6,6 @@ dispatch, reads the live policy and never writes it, and whatever goes wrong her
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -20,14 +19,13 @@ from dispatcher.core.work import stage_of, work_of
 from dispatcher.core.workload import HubWorkload
 from dispatcher.logs import get_logger
 from dispatcher.loops.reload import PolicySource
+from dispatcher.loops.slices import Slices
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health
 from dispatcher.state import FleetState
 
 LOOP = "shadow"
 LOOK_EVERY_S = 5.0
-SLICE_S = 0.01
-"""How long it looks in one go: then everything else in the process has its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +92,14 @@ class ShadowLoop:
         sight = Sight(hub, self.state.worker_views(), mirror.live, self.state.latest, now)
         found: list[Beside] = []
         known: dict[WorkloadUid, _Known] = {}
-        resumed_s = self.state.clock.monotonic_s()
+        slices = Slices(self.state, self.health, LOOP)
         for uid, workload in sorted(hub.workloads.items()):
             if workload.finished:
                 continue
             known[uid] = self._of(workload, sight, mirror)
             beside = known[uid].beside
             found += [beside] if beside is not None else []
-            if self.state.clock.monotonic_s() - resumed_s > SLICE_S:
-                self.health.beat(LOOP)
-                await asyncio.sleep(0)
-                resumed_s = self.state.clock.monotonic_s()
+            await slices.pause()
         self._known = known
         self._show(found)
 

@@ -17,10 +17,11 @@ from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.lease import Always
 from dispatcher.core.ports import Leadership, Nomination
 from dispatcher.core.snapshot import Link
-from dispatcher.core.watchdog import OF_THE_LAW, Finding, FindingCode, Memory, Views, look
+from dispatcher.core.watchdog import OF_THE_LAW, Finding, FindingCode, Looked, Memory, Views, look_steps
 from dispatcher.core.workload import Avoided
 from dispatcher.logs import get_logger
 from dispatcher.loops.notify import NoticeLoop
+from dispatcher.loops.slices import Slices
 from dispatcher.loops.telling import Teller
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, Waker
@@ -78,7 +79,7 @@ class CopiesLoop:
         if self.state.hub_link(now) is not Link.CONNECTED:
             return
         limit_s = self.state.policy.limits.silence_limit_s
-        looked = look(self._memory, Views(self.state.hub_view(), self.state.worker_views(), limit_s, now))
+        looked = await self._look(Views(self.state.hub_view(), self.state.worker_views(), limit_s, now))
         self._memory = looked.memory
         leading = self._leading()
         for finding in looked.findings:
@@ -92,6 +93,16 @@ class CopiesLoop:
         self._forget(now)
         if leading:
             await self._act(looked.findings)
+
+    async def _look(self, views: Views) -> Looked:
+        slices, looking = Slices(self.state, self.health, LOOP), look_steps(self._memory, views)
+        while True:
+            try:
+                next(looking)
+            except StopIteration as end:
+                found: Looked = end.value
+                return found
+            await slices.pause()
 
     def _leading(self) -> bool:
         """A replica that stands by learns as the leader does, and says and writes nothing."""

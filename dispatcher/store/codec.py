@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from datetime import UTC, datetime
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 _DECISION: TypeAdapter[Decision] = TypeAdapter(Decision)
 _HOLD: TypeAdapter[Hold] = TypeAdapter(Hold)
+_DATED: dict[type, tuple[str, ...]] = {}
+"""What `_dated` has found."""
 
 
 class CodecError(ValueError):
@@ -101,12 +103,26 @@ def _utc(value: object) -> object:
     if isinstance(value, tuple):
         items = tuple(_utc(item) for item in value)
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changes: dict[str, object] = {}
-        for field in dataclasses.fields(value):
-            old = getattr(value, field.name)
-            new = _utc(old)
-            if new is not old:
-                changes[field.name] = new
-        return dataclasses.replace(value, **changes) if changes else value
-    return value
+    changes: dict[str, object] = {}
+    for name in _dated(type(value)):
+        old = getattr(value, name)
+        new = _utc(old)
+        if new is not old:
+            changes[name] = new
+    return dataclasses.replace(value, **changes) if changes else value  # type: ignore[type-var]
+
+
+def _dated(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass below which there may be a datetime; none of anything else. A record has thousands of
+    values, and few of them are or hold dates."""
+    found = _DATED.get(kind)
+    if found is None:
+        hints = get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+        found = _DATED[kind] = tuple(name for name, hint in hints.items() if _may_hold_dates(hint))
+    return found
+
+
+def _may_hold_dates(hint: Any) -> bool:
+    if isinstance(hint, type) and not get_args(hint):
+        return issubclass(hint, datetime) or bool(_dated(hint))
+    return any(_may_hold_dates(part) for part in get_args(hint))

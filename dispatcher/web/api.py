@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Path, Query, Response
-from fastapi.responses import JSONResponse
 
 from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.ids import ClusterName, DecisionId
@@ -13,9 +12,8 @@ from dispatcher.core.ports import Store
 from dispatcher.core.workload import HubWorkload
 from dispatcher.state import FleetState
 from dispatcher.web import decisions as shown
-from dispatcher.web import fleet, offline, shadow, why
+from dispatcher.web import fleet, offline, shadow, vitals, why
 from dispatcher.web.data import DataSetList, data_sets
-from dispatcher.web.fleet import HealthSource
 from dispatcher.web.look import Look
 from dispatcher.web.models import (
     BlueprintView,
@@ -37,6 +35,7 @@ from dispatcher.web.models import (
 from dispatcher.web.problems import MEDIA_TYPE, ProblemError, install
 from dispatcher.web.recorded import find_decision, repeated, repeated_in
 from dispatcher.web.status import age_s
+from dispatcher.web.vitals import Answer, HealthSource
 
 _LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
@@ -78,23 +77,25 @@ def _probes(state: FleetState, health: HealthSource) -> APIRouter:
     router = APIRouter(tags=["probes"])
 
     @router.get("/healthz", response_model=HealthView, responses={503: {"model": HealthView}})
-    async def healthz() -> JSONResponse:
+    async def healthz() -> Response:
         """503 with the dead or silent loop named: restart the daemon."""
-        found = fleet.health(health, state.blueprint.errors)
-        return JSONResponse(found.model_dump(mode="json"), status_code=200 if found.ok else 503)
+        return _sent(vitals.healthz(health, state.blueprint.errors))
 
     @router.get("/readyz", response_model=ReadyView, responses={503: {"model": ReadyView}})
-    async def readyz() -> JSONResponse:
+    async def readyz() -> Response:
         """503 while it cannot dispatch yet; a restart does not help."""
-        ok, reasons = health.ready()
-        return JSONResponse(ReadyView(ok=ok, reasons=reasons).model_dump(mode="json"), status_code=200 if ok else 503)
+        return _sent(vitals.readyz(health))
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Prometheus exposition."""
-        return Response(health.metrics_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return _sent(vitals.metrics(health))
 
     return router
+
+
+def _sent(answer: Answer) -> Response:
+    return Response(answer.body, answer.status, media_type=answer.media_type)
 
 
 def _workloads(state: FleetState, store: Store) -> APIRouter:

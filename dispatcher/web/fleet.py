@@ -1,11 +1,9 @@
-"""Clusters and the daemon itself as answers. A cluster that cannot be seen is listed with its error, never left out."""
+"""Clusters and the rules as answers. A cluster that cannot be seen is listed with its error, never left out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from dispatcher.core.explain_findings import law_text
 from dispatcher.core.ids import ClusterName
@@ -13,48 +11,18 @@ from dispatcher.core.policy import ClusterPolicy, Policy
 from dispatcher.core.rulings import standing_of
 from dispatcher.core.seal import stops
 from dispatcher.core.snapshot import ClusterQueueView, ClusterSnapshot, Hold, NodeView, WorkerView
-from dispatcher.runtime import LoopHealth
 from dispatcher.state import FleetState
 from dispatcher.web.look import Look
 from dispatcher.web.models import (
     BlueprintView,
     ClusterView,
     FlavorPlan,
-    HealthView,
-    LeaderView,
-    LoopView,
     NodeTotals,
     QuotaView,
     WorkerQueueView,
 )
 from dispatcher.web.models_law import LawView
-from dispatcher.web.status import age_s, link_text, span
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderFacts:
-    """Who leads, as one replica sees it. `holder` "" = nobody; `term` is our own, 0 while we do not lead."""
-
-    leading: bool
-    me: str
-    holder: str
-    role: str
-    term: int
-
-
-class HealthSource(Protocol):
-    """What the API asks the daemon about itself."""
-
-    def loops(self) -> Sequence[LoopHealth]: ...
-
-    def ready(self) -> tuple[bool, tuple[str, ...]]:
-        """Whether it can dispatch now, and if not, why not."""
-
-    def leader(self) -> LeaderFacts | None:
-        """Who leads among the replicas; None for a daemon that runs alone."""
-
-    def metrics_text(self) -> bytes:
-        """Prometheus exposition format."""
+from dispatcher.web.status import age_s, link_text
 
 
 def clusters(look: Look) -> tuple[ClusterView, ...]:
@@ -167,53 +135,6 @@ def law(policy: Policy, now: datetime) -> LawView:
         trouble=found.trouble.value if found is not None else None,
         text=law_text(policy, now),
     )
-
-
-def health(source: HealthSource, refused: tuple[str, ...] = ()) -> HealthView:
-    """`refused`: why the blueprint's files do not rule; that makes nobody unhealthy, and it is said."""
-    loops = tuple(_loop(found) for found in source.loops())
-    sick = [_sick_text(found) for found in loops if not found.ok]
-    facts = source.leader()
-    leader = _leader(facts) if facts is not None else None
-    said = sick or ["all loops come round"]
-    if refused:
-        said = [*said, "the blueprint's files are refused and the last good ones rule: see /v1/blueprint"]
-    return HealthView(ok=not sick, text="; ".join(said), loops=loops, leader=leader)
-
-
-def _leader(facts: LeaderFacts) -> LeaderView:
-    if facts.leading:
-        text = f"{facts.me} leads in term {facts.term} and dispatches"
-    elif facts.holder and facts.holder != facts.me:
-        text = f"{facts.holder} leads; {facts.me} stands by"
-    else:
-        text = f"nobody is known to lead; {facts.me} is {facts.role}"
-    return LeaderView(
-        leading=facts.leading,
-        me=facts.me,
-        holder=facts.holder or None,
-        role=facts.role,
-        term=facts.term,
-        text=text,
-    )
-
-
-def _loop(found: LoopHealth) -> LoopView:
-    return LoopView(
-        name=found.name,
-        ok=found.alive and found.last_beat_age_s <= found.limit_s,
-        alive=found.alive,
-        last_beat_age_s=round(found.last_beat_age_s, 3),
-        limit_s=None if found.limit_s == float("inf") else found.limit_s,
-        error=found.error,
-    )
-
-
-def _sick_text(loop: LoopView) -> str:
-    if not loop.alive:
-        return f"loop {loop.name} died: {loop.error or 'no error recorded'}"
-    limit = span(int(loop.limit_s)) if loop.limit_s is not None else "none"
-    return f"loop {loop.name} has been silent for {span(int(loop.last_beat_age_s))} (limit {limit})"
 
 
 def has_cluster(look: Look, name: ClusterName) -> bool:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from dispatcher.core.counterfactual import Obstacle
 from dispatcher.core.decision import Basis, Detail, Fit, Outcome, Reason, Resolver, TermKind
 from dispatcher.core.snapshot import Link, StopPolicy
+from dispatcher.web.codes import StateCode as StateCode
 from dispatcher.web.models_cost import BillLine as BillLine
 from dispatcher.web.models_cost import CheckpointAdviceView as CheckpointAdviceView
 from dispatcher.web.models_cost import Money as Money
@@ -153,30 +154,6 @@ class CounterfactualView(Wire):
 
 
 # --- workloads ---------------------------------------------------------------------------------------------------
-
-
-class StateCode(StrEnum):
-    """What a workload is doing, from the worker's evidence where there is any, not from what the hub believes."""
-
-    WAITING = "waiting"
-    HELD = "held"
-    NO_QUOTA = "no-quota"
-    OTHER_CHECKS = "other-checks"
-    NOMINATED = "nominated"
-    QUEUED_ON_WORKER = "queued-on-worker"
-    STARTING = "starting"
-    RUNNING = "running"
-    EVICTED_ON_WORKER = "evicted-on-worker"
-    MISSING_ON_WORKER = "missing-on-worker"
-    UNSEEN = "unseen"
-    FINISHING = "finishing"
-    FINISHED = "finished"
-    EVICTING = "evicting"
-    DELETING = "deleting"
-    INACTIVE = "inactive"
-    FOLLOWS_ANOTHER = "follows-another"
-    NOT_OURS = "not-ours"
-    GONE = "gone"
 
 
 class Evidence(Wire):

@@ -11,7 +11,7 @@ from dispatcher.core.ids import ClusterName
 from dispatcher.core.snapshot import ClusterSnapshot, HubView, Link, Snapshot, WorkerCopy
 from dispatcher.core.waiting import Phase, Standing, standing
 from dispatcher.core.workload import HubWorkload
-from dispatcher.web.models import StateCode
+from dispatcher.web.codes import StateCode
 
 
 @dataclass(frozen=True, slots=True)

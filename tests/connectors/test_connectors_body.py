@@ -13,7 +13,8 @@ from connectors.kubernetes.body import Page
 from connectors.kubernetes.turns import Turns
 from dispatcher.core.errors import Transient
 
-ITEMS = st.lists(st.dictionaries(st.text(max_size=4), st.recursive(st.text() | st.integers(), st.lists), max_size=3))
+VALUES = st.recursive(st.text(max_size=6) | st.integers(), lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+ITEMS = st.lists(st.dictionaries(st.text(max_size=4), VALUES, max_size=3), max_size=4)
 LAYOUTS = st.fixed_dictionaries(
     {"items": ITEMS | st.none() | st.just({}), "metadata": st.dictionaries(st.text(max_size=9), st.text(), max_size=3)},
     optional={"kind": st.text(), "odd": ITEMS, "apiVersion": st.just("v1")},

@@ -24,12 +24,12 @@ from tests.loops.bench import Bench
 from tests.loops.jobs import gang
 from tests.loops.lawful import RULE, forbidden, law, permitted, reader
 from tests.loops.test_shadow import Offer, beside, placed, trial
-from tests.unit.api_world import Vitals, served
+from tests.unit.api_world import Vitals, api_of, served
 
 
 @pytest.fixture
 async def api(bench: Bench) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(build_api(bench.state, bench.store, Vitals()))
+    transport = httpx.ASGITransport(api_of(bench.state, bench.store, Vitals()))
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
         yield client
 

@@ -65,7 +65,7 @@ async def stream(bench: Bench, seconds: int, seconds_each: int = 8) -> float | N
 @pytest.mark.parametrize("reservations", [1, 4])
 async def test_fr_sco_18_a_stream_of_small_jobs_does_not_starve_the_big_gang(bench: Bench, reservations: int) -> None:
     by(bench, replace(FIRST_COME, reservations=reservations))
-    placed_s = await stream(bench, 60)
+    placed_s = await stream(bench, 40)
     assert placed_s is not None
     assert placed_s <= 24, "one run of those before it, its way there, and the way of those that were on theirs"
 
@@ -73,7 +73,7 @@ async def test_fr_sco_18_a_stream_of_small_jobs_does_not_starve_the_big_gang(ben
 async def test_without_a_reservation_it_would_starve(bench: Bench) -> None:
     """So the test above shows something."""
     by(bench, replace(FIRST_COME, reservations=0))
-    assert await stream(bench, 60) is None
+    assert await stream(bench, 40) is None
 
 
 async def test_who_is_kept_back_is_told_for_whom_and_until_when(bench: Bench) -> None:

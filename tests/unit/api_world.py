@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -23,7 +25,7 @@ from dispatcher.core.policy import (
     Purchase,
     QueuePolicy,
 )
-from dispatcher.core.ports import Nomination, Notice, Wake
+from dispatcher.core.ports import Nomination, Notice, Store, Wake
 from dispatcher.core.resources import Resources
 from dispatcher.core.snapshot import (
     MULTIKUEUE_CONTROLLER,
@@ -40,7 +42,8 @@ from dispatcher.core.snapshot import (
 from dispatcher.core.workload import CheckState, HubWorkload, Owner, WorkloadClass
 from dispatcher.runtime import LoopHealth
 from dispatcher.state import BlueprintStatus, FleetState
-from dispatcher.web.fleet import LeaderFacts
+from dispatcher.web.api import build_api
+from dispatcher.web.vitals import HealthSource, LeaderFacts
 from residency.facts import Place
 from tests.unit.records import NOW
 
@@ -248,6 +251,31 @@ class World:
 
     def show_worker(self, view: WorkerView) -> None:
         self.workers[view.cluster] = ShownWorker(view)
+
+
+class Behind:
+    """Whatever is put behind it: what is asked of this is asked of that."""
+
+    def __init__(self) -> None:
+        self.there: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.there, name)
+
+
+@cache
+def _shared() -> tuple[FastAPI, Behind, Behind, Behind]:
+    state, store, health = Behind(), Behind(), Behind()
+    return build_api(state, store, health), state, store, health  # type: ignore[arg-type]
+
+
+def api_of(state: FleetState, store: Store, health: HealthSource) -> FastAPI:
+    """The API on these. Its routes are made once for all tests, since making them is most of what a test would take:
+    whoever had it before has it no more."""
+    app, *behind = _shared()
+    for each, there in zip(behind, (state, store, health), strict=True):
+        each.there = there
+    return app
 
 
 @contextmanager

@@ -18,10 +18,9 @@ from dispatcher.core.workload import CheckState, HubWorkload
 from dispatcher.runtime import LoopHealth
 from dispatcher.state import BlueprintStatus
 from dispatcher.store import SqlStore
-from dispatcher.web.api import build_api
 from tests.store_files import disconnect
 from tests.stores import new_store
-from tests.unit.api_world import World, admitted_on, copy_of, hub, worker, workload
+from tests.unit.api_world import World, admitted_on, api_of, copy_of, hub, worker, workload
 from tests.unit.records import NOW, USD, decision, hold_of, no_nodes, priced, rejected
 
 KEY = "team-a/job-train-1f3a"
@@ -41,7 +40,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 @pytest.fixture
 async def api(world: World, store: SqlStore) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(build_api(world.state, store, world.vitals))
+    transport = httpx.ASGITransport(api_of(world.state, store, world.vitals))
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
         yield client
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from dispatcher.app.serve import ServeOptions, lead_alone
 from dispatcher.cli.main import run
 from dispatcher.core.errors import Fatal, Fenced
 from dispatcher.store import open_store
-from dispatcher.web.fleet import LeaderFacts, health
+from dispatcher.web.vitals import LeaderFacts, healthz
 from tests.builders import START
 from tests.unit.api_world import Vitals
 from tests.unit.records import NOW, decision, hold_of, intent_of
@@ -91,14 +92,13 @@ LEADERS = {
 
 @pytest.mark.parametrize(("facts", "text"), LEADERS.values(), ids=LEADERS.keys())
 def test_health_says_who_leads(facts: LeaderFacts, text: str) -> None:
-    found = health(Vitals(facts=facts))
-    assert found.ok, "a standby is well"
-    assert found.leader is not None
-    assert (found.leader.text, found.leader.leading) == (text, facts.leading)
+    found = json.loads(healthz(Vitals(facts=facts)).body)
+    assert found["ok"], "a standby is well"
+    assert (found["leader"]["text"], found["leader"]["leading"]) == (text, facts.leading)
 
 
 def test_health_of_a_daemon_alone_names_no_leader() -> None:
-    assert health(Vitals()).leader is None
+    assert json.loads(healthz(Vitals()).body)["leader"] is None
 
 
 async def test_a_second_daemon_alone_on_one_store_makes_the_first_end(tmp_path: Path) -> None:

@@ -16,7 +16,11 @@ build("serve")
 import dispatcher.app.serve
 print(" ".join(name for name in sys.argv[1:] if name in sys.modules))
 """
-NOT_NEEDED = ("alembic", "psycopg", "httpx", "dispatcher.cli.ask", "dispatcher.cli.policy")
+COMMANDS = ("dispatcher.cli.ask", "dispatcher.cli.policy", "dispatcher.sim", "httpx")
+API = ("fastapi", "starlette", "dispatcher.web.api", "dispatcher.web.models")
+"""Of what answers people, a start needs the probes alone."""
+OTHERS = ("alembic", "psycopg", "sqlalchemy.orm", "sqlalchemy.ext.asyncio", "connectors.embedded")
+NOT_NEEDED = (*COMMANDS, *API, *OTHERS)
 
 
 @pytest.mark.slow
