@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -17,16 +17,9 @@ from dispatcher.web.models import MatchList, Problem
 
 M = TypeVar("M", bound=BaseModel)
 _TIMEOUT = httpx.Timeout(10.0, connect=3.0)
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _AMBIGUOUS = 409
 _CODES = {400: ExitCode.USAGE, 404: ExitCode.NOT_FOUND, 409: ExitCode.USAGE, 422: ExitCode.USAGE}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer as read (fields that this version does not know are skipped) and as it came, for -o json."""
-
-    value: BaseModel
-    raw: bytes
 
 
 class Unreachable(CliError):
@@ -104,12 +97,12 @@ class Client:
     def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
         slow = isinstance(error, httpx.TimeoutException)
         what = "the daemon did not answer in time" if slow else "the daemon cannot be reached"
-        reason = str(error) or type(error).__name__
+        reason = _ERRNO.sub("", str(error)) or type(error).__name__
         return Unreachable(
             f"{what}: {reason}",
             where=self.server,
-            fix="start it (entrepot serve), name its address with --server URL or ENTREPOT_SERVER, or read its records "
-            "with --store FILE",
+            fix="start it (entrepot serve), or name its address with --server URL or ENTREPOT_SERVER; why, why-not and "
+            "decisions read its records with --store FILE",
             code=ExitCode.UNREACHABLE,
         )
 

@@ -19,10 +19,17 @@ WIDTH = 100
 """Columns where there is no terminal to ask."""
 
 
+class _Screen(Console):
+    """A console whose reader may go: `entrepot why JOB | head` is no failure (see main.run)."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Standard output. Rich itself drops colour off a terminal and under NO_COLOR."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH
-    return Console(width=width, highlight=False, soft_wrap=False, emoji=False)
+    return _Screen(width=width, highlight=False, soft_wrap=False, emoji=False)
 
 
 def emit(value: BaseModel, raw: bytes | None, output: Output, table: Callable[[Console, bool], None]) -> None:

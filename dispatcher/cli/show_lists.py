@@ -91,14 +91,14 @@ def _waiting(items: Sequence[WorkloadSummary], view: WorkloadList, out: Console,
         cells = (*_place_in_line(item), item.workload_class or "-", *_times(item, view), *more)
         table.add_row(*cells, _why(item, wide))
         bare.add_row(*cells)
-    if wide or _room_beside(bare, out, _REASON_NEEDS):
+    if _room_beside(bare, out, _REASON_NEEDS):
         out.print(table)
     else:
-        _waiting_down(items, view, out)
+        _waiting_down(items, view, out, wide)
 
 
-def _waiting_down(items: Sequence[WorkloadSummary], view: WorkloadList, out: Console) -> None:
-    """For a narrow screen: who and when in a line, why below it. Side by side a word a line would be left for it."""
+def _waiting_down(items: Sequence[WorkloadSummary], view: WorkloadList, out: Console, wide: bool) -> None:
+    """For a narrow screen: who and when in a line, the rest below it. Beside it a word a line would be left for it."""
     head = ("#", "JOB", "PRIO", "SINCE", "SHARE", "START")
     rows = [(*_place_in_line(item), *_times(item, view)) for item in items]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
@@ -110,7 +110,14 @@ def _waiting_down(items: Sequence[WorkloadSummary], view: WorkloadList, out: Con
     out.print(Text(line(head), style="bold"))
     for item, cells in zip(items, rows, strict=True):
         out.print(Text(line(cells)))
-        out.print(Padding(_why(item, wide=False), (0, 0, 0, widths[0] + 2), expand=False))
+        for text in (*(_more(item) if wide else ()), _why(item, wide)):
+            out.print(Padding(text, (0, 0, 0, widths[0] + 2), expand=False))
+
+
+def _more(item: WorkloadSummary) -> tuple[Text, ...]:
+    """What `wide` adds, as lines."""
+    about = Text(f"{item.workload_class or 'no class'}, queue {item.local_queue}, Workload {item.name}")
+    return (about, Text(f"its turn: {item.turn.text}")) if item.turn is not None else (about,)
 
 
 def _room_beside(bare: Table, out: Console, needed: int) -> bool:
@@ -158,18 +165,30 @@ def _placed(items: Sequence[WorkloadSummary], out: Console, wide: bool, title: s
         return
     out.print()
     out.print(Text(f"{title} ({len(items)})", style="bold"))
-    extra = ("QUEUE", "WORKLOAD", "PODS") if wide else ()
-    head = ("JOB", "CLASS", "CLUSTER", *extra)
-    table, bare, narrow = grid(*head, "STATE", flexible="STATE"), grid(*head), grid("JOB", "STATE", flexible="STATE")
-    for item in items:
-        pods = item.state.evidence[0].bound_pods if item.state.evidence else None
-        more = (item.local_queue, item.name, "-" if pods is None else str(pods)) if wide else ()
-        state = Text(item.state.text, style=_STYLES.get(item.state.code, ""))
-        cells = (_job(item), item.workload_class or "-", item.state.cluster or "-", *more)
-        table.add_row(*cells, state)
-        bare.add_row(*cells)
-        narrow.add_row(_job(item), state)  # the state names its cluster
-    out.print(table if wide or _room_beside(bare, out, _STATE_NEEDS) else narrow)
+    usual, short = ("JOB", "CLASS", "CLUSTER"), ("JOB",)  # the state names its cluster
+    choices = ((*usual, "QUEUE", "WORKLOAD", "PODS"), ("JOB", "WORKLOAD"), short) if wide else (usual, short)
+    rows = [_placed_cells(item) for item in items]
+    for head in choices:
+        table, bare = grid(*head, "STATE", flexible="STATE"), grid(*head)
+        for item, cells in zip(items, rows, strict=True):
+            shown = [cells[name] for name in head]
+            table.add_row(*shown, Text(item.state.text, style=_STYLES.get(item.state.code, "")))
+            bare.add_row(*shown)
+        if head == short or _room_beside(bare, out, _STATE_NEEDS):
+            out.print(table)
+            return
+
+
+def _placed_cells(item: WorkloadSummary) -> dict[str, str]:
+    pods = item.state.evidence[0].bound_pods if item.state.evidence else None
+    return {
+        "JOB": _job(item),
+        "CLASS": item.workload_class or "-",
+        "CLUSTER": item.state.cluster or "-",
+        "QUEUE": item.local_queue,
+        "WORKLOAD": item.name,
+        "PODS": "-" if pods is None else str(pods),
+    }
 
 
 def _job(item: WorkloadSummary) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -143,6 +146,7 @@ def entrepot(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 
 NOWHERE = "http://127.0.0.1:9"
+ROOT = Path(__file__).parents[2]
 
 
 # --- what it shows -----------------------------------------------------------------------------------------------
@@ -334,6 +338,19 @@ def test_on_a_narrow_screen_the_queue_puts_the_reason_below_its_job_and_cuts_not
     assert lines[3].startswith("   waits: ")
     assert "\u2026" not in "".join(lines)
     assert max(len(line) for line in lines) <= columns
+
+
+def test_wide_lists_cut_nothing_and_leave_nothing_out_whatever_the_screen(
+    entrepot: Terminal, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for columns in ("80", "100", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        page = entrepot("queue", "-o", "wide", "--server", server).out
+        told = " ".join(page.split())
+        assert "\u2026" not in page, columns
+        for part in ("team-b/eval", "job-eval-77", "team-b/broken", "training", "entrepot.dev/datasets = 'radar-2062'"):
+            assert part in told, (columns, part)
+        assert "running on onprem-1 for 11m, seen 3s ago" in told
 
 
 @pytest.mark.parametrize("asked", [("version",), ("--version",)], ids=["a command", "an option"])
@@ -595,3 +612,14 @@ def test_colour_is_for_terminals_and_no_color_wins(
     assert "\x1b[32m" in coloured
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[3" not in entrepot("clusters", "--server", server).out
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_is_no_failure() -> None:
+    """As in `entrepot simulate | head -1`: what is left to print has nowhere to go, and that is all right."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "dispatcher.cli.main", "simulate"]
+    ran = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, cwd=ROOT, timeout=60, check=False)
+    os.close(write)
+    assert (ran.returncode, ran.stderr) == (0, b"")
