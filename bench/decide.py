@@ -85,6 +85,7 @@ def _replan(say: Callable[[str], None], naive_s: float) -> list[Row]:
         ),
         Row("re-plan by the clock on a shared machine", max(found.walls), "s", peer, slow_s),
         Row("cycle with views that are only younger", found.idle_total, "s CPU", peer, slow_s),
+        Row("cycle after one of those that wait has gone", found.one_less_total, "s CPU", peer, slow_s),
         Row("first cycle, all views and shapes new", found.first_total, "s CPU", peer, slow_s),
         Row("first cycle, longest block of the loop", found.first_block * 1000, "ms CPU", peer, slow_s * 1000),
     ]

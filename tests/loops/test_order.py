@@ -49,11 +49,11 @@ def big(name: str = "big", pods: int = 2, seconds: int = 8) -> dict[str, Any]:
 
 
 async def stream(bench: Bench, seconds: int, seconds_each: int = 8) -> float | None:
-    """Four small jobs a second, so that nothing is ever left over, and after some of them a big one. After how long
+    """Two small jobs a second, so that nothing is ever left over, and after some of them a big one. After how long
     that is placed; None: not within the time."""
     for at in range(seconds):
-        for each in range(4):
-            bench.fleet.submit(small(f"small-{at:03d}-{each}", seconds=seconds_each))
+        for each in range(2):
+            bench.fleet.submit(small(f"small-{at:03d}-{each}", gpus=2, seconds=seconds_each))
         if at == 10:
             bench.fleet.submit(big())
         await bench.step()
