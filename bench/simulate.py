@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bench.rows import Bar, Row
+from dispatcher.logs import configure
 from dispatcher.runtime import calm_collector
 from dispatcher.sim.contenders_all import CONTENDERS
 from dispatcher.sim.engine import run as run_once
@@ -39,6 +40,7 @@ class Measured:
 
 def run(say: Callable[[str], None], count: int = JOBS) -> Sequence[Row]:
     calm_collector()
+    configure("critical")  # what loops log of a simulated day is no news
     setup = _first_jobs(count)
     found: dict[str, Measured] = {}
     for name in MEASURED:

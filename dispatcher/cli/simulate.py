@@ -100,9 +100,11 @@ class _Wish:
 def _compare(scenario: str, wish: _Wish, out: Path | None, forms: Sequence[Form]) -> None:
     # Imported here: `why` must answer at once.
     from dispatcher.core.errors import Fatal
+    from dispatcher.logs import configure
     from dispatcher.runtime import calm_collector
     from dispatcher.sim.engine_compare import compare, entries
 
+    configure("critical")  # what loops log of a simulated day is no news, and no part of the report
     contenders = _told(lambda: entries(wish.names), "--compare", ExitCode.USAGE)
     scenarios = _told(lambda: [_scenario(scenario, wish, seed) for seed in wish.seeds], "SCENARIO", ExitCode.USAGE)
     if out is not None:

@@ -162,6 +162,12 @@ class Calendar:
         weakest = max((self.weakest[at] for at in until), key=_BASES.index, default=Basis.DECLARED)
         return weakest, any(self.overdue[at] for at in until)
 
+    def at(self, now: datetime) -> Calendar | None:
+        """The same calendar at another instant; None where an end was to come by then, or that lies before it."""
+        if now < self.times[0] or (self.until is not None and now >= self.until):
+            return None
+        return replace(self, times=(now, *self.times[1:]))
+
     def _split_at(self, time: datetime) -> Calendar:
         at = bisect_left(self.times, time)
         if at == 0 or (at < len(self.times) and self.times[at] == time):

@@ -97,7 +97,11 @@ _CONTENT = ("synced", "namespaces", "local_queues", "queues", "cohorts", "flavor
 
 def same_content(one: WorkerView, other: WorkerView) -> bool:
     """Whether two views of a worker differ in their age only. Fast where they share their fields, as views do."""
-    return all(_same(getattr(one, name), getattr(other, name)) for name in _CONTENT)
+    for name in _CONTENT:
+        before, after = getattr(one, name), getattr(other, name)
+        if before is not after and before != after:
+            return False
+    return True
 
 
 def _same(one: object, other: object) -> bool:
@@ -195,6 +199,8 @@ class ViewIndex:
             return
         if known is None or (known.view is not view and not same_content(known.view, view)):
             self._clusters[cluster.name] = yield from index_steps(view, known)
+        else:
+            known.view = view  # the next to ask need not compare
 
 
 def _reservations(view: WorkerView) -> dict[tuple[QueueName, FlavorName, str], tuple[tuple[int, int], ...]]:

@@ -147,19 +147,18 @@ def run_s(estimate: Estimate, candidate: Candidate, site: ClusterPolicy | None) 
 def grounds_of(takers: Iterable[tuple[QueueName, tuple[Part, ...]]], index: ClusterIndex) -> Grounds:
     """The pools on a cluster that matter to those who would reserve there."""
     grains, quotas = set(), set()
+    known: dict[QueueName, tuple[QueueName, ...]] = {}
     for queue, parts in takers:
-        sharers = tuple(sorted(index.base.quota.cohort_members(queue)))
+        if queue not in known:
+            known[queue] = tuple(sorted(index.base.quota.cohort_members(queue)))
         for part in parts:
             grains.add((part.flavor, part.resource, part.per_pod))
-            quotas.add((queue, sharers, part.flavor, part.resource))
+            quotas.add((queue, known[queue], part.flavor, part.resource))
     return Grounds(tuple(sorted(grains)), tuple(sorted(quotas)))
 
 
-def calendar(
-    grounds: Grounds, index: ClusterIndex, holds: tuple[Hold, ...], takers: Iterable[Taker], now: datetime
-) -> Calendar:
-    """When how much is free. `takers` is everything that runs or is promised there; that of which no end is known
-    never comes back."""
+def free_of(grounds: Grounds, index: ClusterIndex, holds: tuple[Hold, ...]) -> Amounts:
+    """What is free of each pool now, promises deducted."""
     room = index.room(holds)
     free: dict[Pool, int] = {}
     for flavor, resource, grain in grounds.grains:
@@ -169,6 +168,12 @@ def calendar(
         free[_node_pool(flavor, resource, grain)] = whole
     for queue, _, flavor, resource in grounds.quotas:
         free[_quota_pool(queue, flavor, resource)] = room.quota.available(queue, (flavor, resource))
+    return free
+
+
+def calendar(grounds: Grounds, free: Amounts, takers: Iterable[Taker], now: datetime) -> Calendar:
+    """When how much is free. `takers` is everything that runs or is promised there; that of which no end is known
+    never comes back."""
     releases = []
     for taker in takers:
         amounts = grounds.taken(taker.queue, taker.parts, coming_back=True) if taker.estimate is not None else {}
@@ -190,21 +195,15 @@ def _in_steps(releases: list[Release]) -> list[Release]:
     return [Release(last[r.at], r.amounts, r.basis, r.overdue) for r in releases]
 
 
-def option_of(
-    candidate: Candidate, parts: tuple[Part, ...], duration_s: int, grounds: Grounds, index: ClusterIndex
-) -> Option | None:
-    """What a workload would take there of the pools; None where it has no queue or takes nothing that is counted."""
+def option_of(candidate: Candidate, parts: tuple[Part, ...], duration_s: int, grounds: Grounds) -> Option | None:
+    """What a workload, one of those by whom the grounds were made, would take of the pools; None where it has no queue
+    or takes nothing that is counted."""
     queue = candidate.queue
     if queue is None or not parts:
         return None
-    return Option(
-        candidate.cluster,
-        grounds.taken(queue, parts),
-        max(1, duration_s),
-        candidate.total_usd_micro or 0,
-        queue,
-        tuple(sorted(index.base.quota.cohort_members(queue))),
-    )
+    sharers = next(sharers for of, sharers, _, _ in grounds.quotas if of == queue)
+    taken = grounds.taken(queue, parts)
+    return Option(candidate.cluster, taken, max(1, duration_s), candidate.total_usd_micro or 0, queue, sharers)
 
 
 def charge(reservation: Reservation, queue: QueueName | None, parts: Sequence[Part]) -> Amounts:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from dispatcher.core.context import Setting
@@ -30,12 +30,11 @@ from dispatcher.core.holds import HoldBook, live_holds
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.index import ClusterIndex, ViewIndex
 from dispatcher.core.instants import later
-from dispatcher.core.legality import law_window, named_workloads, office_of
+from dispatcher.core.legality import named_workloads
 from dispatcher.core.policy import Policy
-from dispatcher.core.rulings import standing_of
-from dispatcher.core.seal import turns
 from dispatcher.core.snapshot import ClusterSnapshot, Hold, Link, Snapshot, digest_of, digest_of_all
 from dispatcher.core.traffic import waits_for_others
+from dispatcher.core.window import window_of
 from dispatcher.core.workload import Declaration, Destination, Request
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -117,22 +116,6 @@ def _store_of(to: Destination | None) -> Destination | None:
     return Destination(to.store, "") if to is not None else None
 
 
-def window_of(policy: Policy, now: datetime) -> Hashable:
-    """Two instants of the same window give the same candidates: prices grow old with a UTC day, and the law changes by
-    itself at instants that are known beforehand."""
-    rules = standing_of(policy, now)
-    return now.astimezone(UTC).date(), law_window(policy, now), rules.trouble if rules is not None else None
-
-
-def window_until(policy: Policy, now: datetime) -> datetime:
-    """When the window of an instant ends at the latest: until then, and no longer, all may be as it was."""
-    settings, next_day = policy.residency.settings, now.astimezone(UTC).date() + timedelta(days=1)
-    if settings.must_cover_expected_runtime:
-        return now
-    instants = (*office_of(policy).moments, *turns(policy.seal, settings.max_age_s))
-    return min((datetime.combine(next_day, time(), UTC), *(at for at in instants if at > now)))
-
-
 def view_digest(cluster: ClusterSnapshot, index: ClusterIndex | None) -> str:
     """The digest of a view as a candidate shows it: its content and its age."""
     view = cluster.worker
@@ -211,13 +194,36 @@ class _Weighed(NamedTuple):
 @dataclass(slots=True)
 class _Lane:
     """One cluster over time. `changed` and `aged` are the memo's count when its candidates, or only the age of its
-    view, last became others."""
+    view, last became others. Digests are made when somebody asks for them."""
 
     ground: Ground
-    view_digest: str
-    digest: str
     changed: int
     aged: int
+    _view_digest: str | None = None
+    _digest: str | None = None
+
+    @property
+    def view_digest(self) -> str:
+        if self._view_digest is None:
+            self._view_digest = view_digest(self.ground.cluster, self.ground.index)
+        return self._view_digest
+
+    @property
+    def digest(self) -> str:
+        if self._digest is None:
+            self._digest = ground_digest(self.ground.cluster, self.view_digest, self.ground.holds)
+        return self._digest
+
+    def promise(self, holds: tuple[Hold, ...], count: int) -> None:
+        """Other promises count here from now on."""
+        known = len(self.ground.holds)
+        if self._digest is not None and holds[:known] == self.ground.holds:
+            for hold in holds[known:]:
+                self._digest = _with_promise(self._digest, hold)
+        else:
+            self._digest = None
+        self.ground = Ground(self.ground.cluster, self.ground.index, holds)
+        self.changed = count
 
 
 @dataclass(slots=True)
@@ -302,6 +308,11 @@ class CandidateMemo:
             return False
         return asked.field.at >= self._changed and asked.told == asked.field.digest
 
+    def places(self, request: Request) -> tuple[Candidate, ...] | None:
+        """Where this very request, which was told to wait, fits now, where that is known without weighing it anew and
+        nothing else of its last `slate` has changed; None: it must be weighed. As of the last `look`."""
+        return None
+
     # --- the world ---
 
     @property
@@ -311,11 +322,11 @@ class CandidateMemo:
 
     def look(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
         """Find out what has changed since the last look, cluster by cluster."""
-        looked = self._looked
-        at = (snapshot.clusters, snapshot.holds, policy, (now, snapshot.wall_ahead_s))
-        if looked is not None and looked[3] == at[3] and all(a is b for a, b in zip(looked[:3], at[:3], strict=True)):
+        looked, at = self._looked, (now, snapshot.wall_ahead_s)
+        same = looked is not None and snapshot.clusters is looked[0] and snapshot.holds is looked[1]
+        if looked is not None and same and policy is looked[2] and at == looked[3]:
             return
-        self._looked = at
+        self._looked = (snapshot.clusters, snapshot.holds, policy, at)
         window = self.window(policy, later(now, snapshot.wall_ahead_s))
         anew = policy is not self._policy or window != self._window
         if snapshot.clusters is not self._clusters:
@@ -349,13 +360,14 @@ class CandidateMemo:
     def _lane(self, cluster: ClusterSnapshot, old: _Lane | None, everywhere: bool) -> _Lane:
         index = self.views.of(cluster)
         holds = old.ground.holds if old is not None else ()
-        ground, seen = Ground(cluster, index, holds), view_digest(cluster, index)
-        same = old is not None and not everywhere and _alike(old.ground, ground)
-        changed = old.changed if old is not None and same else self._count
-        self._changed = max(self._changed, changed)
-        if old is not None and same and old.view_digest == seen:
-            return _Lane(ground, seen, old.digest, changed, old.aged)
-        return _Lane(ground, seen, ground_digest(cluster, seen, holds), changed, self._count)
+        ground = Ground(cluster, index, holds)
+        if old is None or everywhere or not _alike(old.ground, ground):
+            self._changed = self._count
+            return _Lane(ground, self._count, self._count)
+        if not _as_old(old.ground.cluster, cluster):
+            return _Lane(ground, old.changed, self._count)
+        old.ground = ground
+        return old
 
     def _foreign_names(self, before: Sequence[_Lane | None]) -> frozenset[Hashable]:
         """All names of work that is not ours, on any cluster; made anew only where some cluster's have changed."""
@@ -370,16 +382,9 @@ class CandidateMemo:
         at = self._places.get(cluster)
         if at is None or self._lanes[at].ground.holds == holds:
             return
-        lane = self._lanes[at]
         self._count += 1
-        known = len(lane.ground.holds)
-        if holds[:known] == lane.ground.holds:
-            for hold in holds[known:]:
-                lane.digest = _with_promise(lane.digest, hold)
-        else:
-            lane.digest = ground_digest(lane.ground.cluster, lane.view_digest, holds)
-        lane.ground = Ground(lane.ground.cluster, lane.ground.index, holds)
-        lane.changed = self._changed = self._count
+        self._lanes[at].promise(holds, self._count)
+        self._changed = self._count
 
     def _seen(self) -> str:
         if self._snapshot_digest[0] != self._count:
@@ -461,6 +466,14 @@ def _alike(old: Ground, new: Ground) -> bool:
     return one is other or (
         one is not None and other is not None and (one.observed_at, one.error) == (other.observed_at, other.error)
     )
+
+
+def _as_old(before: ClusterSnapshot, after: ClusterSnapshot) -> bool:
+    """Whether two views of the same content are of the same age."""
+    one, other = before.worker, after.worker
+    if one is None or other is None:
+        return one is other
+    return (one.observed_at, one.generation, one.error) == (other.observed_at, other.generation, other.error)
 
 
 def _summary(

@@ -54,6 +54,13 @@ class Traffic:
     reserved: tuple[Reservation, ...] = ()
     """What those ahead that cannot start keep free for their start, where that is in somebody's way."""
 
+    def like(self, other: Traffic) -> bool:
+        """Whether the road is the same, apart from what is reserved."""
+        return self is other or (
+            (self.queued, self.claimed) == (other.queued, other.claimed)
+            and (self.bound, self.refusal) == (other.bound, other.refusal)
+        )
+
     def keeps_back(self) -> Rejection | None:
         """Why nothing is nominated whatever fits; None: nothing is in the way."""
         if self.refusal is not None:

@@ -15,13 +15,13 @@ from datetime import datetime, timedelta
 from dispatcher.core.errors import Transient
 from dispatcher.core.ids import DecisionId, WorkloadUid
 from dispatcher.core.lease import Always
-from dispatcher.core.memo import window_until
 from dispatcher.core.ports import IntentState, Leadership, Store
 from dispatcher.core.snapshot import Hold, HubView, Link
+from dispatcher.core.window import window_until
 from dispatcher.logs import get_logger
 from dispatcher.loops.notify import NoticeLoop
+from dispatcher.loops.planning import BATCH, Planned, Planner
 from dispatcher.loops.planning import LOOP as LOOP
-from dispatcher.loops.planning import Planned, Planner
 from dispatcher.loops.rhythm import LONGEST_REST_S, rest_s
 from dispatcher.loops.rounds import Round, Rounds, turns_of
 from dispatcher.loops.telling import Teller
@@ -55,6 +55,8 @@ class DispatchLoop:
     """Since when (monotonic) no cycle has got through because of the store; None while it answers."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the first cycle is through, or there is none to make: what was put off for a quick start may be done."""
+    quiet_until: datetime | None = None
+    """What `again_at` said after the last cycle; None before the first."""
     planner: Planner = field(init=False)
     writer: Writer = field(init=False)
     _busy_s: float = 0.0
@@ -131,14 +133,17 @@ class DispatchLoop:
             await self.rules_on_record()
         await self._settle()
         considered: set[WorkloadUid] = set()
-        while self.writer.leads() and (planned := await self.plan(considered)):
+        more = True
+        while more and self.writer.leads() and (planned := await self.plan(considered)):
             await self.write(planned)
+            more = len(planned) >= BATCH  # else all that wait were asked, and what came since has woken us
         recording_s = self.state.clock.monotonic_s()
         if not await self.writer.record_waits(self.store):
             self.waker.wake()
         self._busy_s += self.state.clock.monotonic_s() - recording_s
         self._forget_gone()
-        self.planner.rest(self.again_at())
+        self.quiet_until = self.again_at()
+        self.planner.rest(self.quiet_until)
         self.planner.warm = True
         self.settled.set()
         self.metrics.cycle.observe(self.state.clock.monotonic_s() - started_s)

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import is_
+from typing import NamedTuple
 
-from dispatcher.core.backfill import Ask, Calendar, Expected, Option, Reservation, Schedule
+from dispatcher.core.backfill import Amounts, Ask, Calendar, Expected, Option, Reservation, Schedule
 from dispatcher.core.bids import bid_of
 from dispatcher.core.decision import Basis, Candidate, Decision, Estimate, Outcome
 from dispatcher.core.holds import live_holds
@@ -20,6 +22,7 @@ from dispatcher.core.keeping import (
     Part,
     Taker,
     calendar,
+    free_of,
     grounds_of,
     lacks_only_room,
     option_of,
@@ -29,7 +32,7 @@ from dispatcher.core.keeping import (
 )
 from dispatcher.core.passing import delayed, ends_at, once_started
 from dispatcher.core.snapshot import Hold, Snapshot, WorkerCopy, WorkerView
-from dispatcher.core.workload import HubWorkload, Request
+from dispatcher.core.workload import HubWorkload, PodSet, Request
 from dispatcher.loops.turns import Pause
 from dispatcher.state import FleetState
 
@@ -37,38 +40,143 @@ SHOWN = 16
 """Of how many that wait, beside those that reserve, the start is worked out where somebody asks."""
 
 
+_Options = tuple[tuple[Candidate, tuple[Part, ...]], ...]
+
+
+class _Asks(NamedTuple):
+    """What a line asks for, and the calendars of the clusters there as they were made, in their order."""
+
+    line: list[Ask]
+    calendars: list[Calendar]
+
+
+class _Moment(NamedTuple):
+    state: FleetState
+    now: datetime
+
+
+class _Running(NamedTuple):
+    """What has quota on a cluster: every copy, the Workload that it was made for, and what it takes, if anything."""
+
+    copies: Mapping[tuple[str, str], WorkerCopy]
+    workloads: Mapping[WorkloadUid, HubWorkload]
+    each: Mapping[tuple[str, str], tuple[WorkerCopy, HubWorkload | None, Taker | None]]
+    takers: tuple[Taker, ...]
+
+
+class _Kept(NamedTuple):
+    """A calendar, and all that it was made of but the time."""
+
+    made_of: tuple[Grounds, Amounts, tuple[Taker, ...]]
+    takers: tuple[Taker, ...]
+    calendar: Calendar
+
+
+class _Planned(NamedTuple):
+    """Reservations, with whose they are, by which calendars they were made, and until when they would be made again."""
+
+    asks: tuple[Ask, ...]
+    calendars: tuple[Calendar, ...]
+    until: datetime | None
+    made: tuple[Reservation, ...]
+
+    def stands(self, calendars: tuple[Calendar, ...], now: datetime) -> bool:
+        same = len(calendars) == len(self.calendars) and all(map(is_, calendars, self.calendars))
+        return same and (self.until is None or now < self.until)
+
+
 @dataclass(slots=True)
 class Memory:
-    """What outlasts a pass: where each had reserved before, and what runs on each cluster."""
+    """What outlasts a pass: where each had reserved before, what runs on each cluster, and when that is to end."""
 
     former: dict[WorkloadUid, ClusterName] = field(default_factory=dict)
-    _takers: dict[ClusterName, tuple[WorkerView, Mapping[WorkloadUid, HubWorkload], tuple[Taker, ...]]] = field(
+    _running: dict[ClusterName, _Running] = field(default_factory=dict)
+    _by_key: tuple[Mapping[WorkloadUid, HubWorkload], dict[tuple[str, str], HubWorkload]] | None = None
+    _calendars: dict[ClusterName, _Kept] = field(default_factory=dict)
+    _planned: dict[int, _Planned] = field(default_factory=dict)
+    """By how many have reserved."""
+    _options: dict[WorkloadUid, tuple[tuple[Candidate, ...], tuple[PodSet, ...], _Options]] = field(
         default_factory=dict
     )
-    _by_key: tuple[Mapping[WorkloadUid, HubWorkload], dict[tuple[str, str], HubWorkload]] | None = None
 
     def keep(self, alive: Mapping[WorkloadUid, HubWorkload]) -> None:
-        for uid in [uid for uid in self.former if uid not in alive]:
-            del self.former[uid]
+        for remembered in (self.former, self._options):
+            for uid in [uid for uid in remembered if uid not in alive]:
+                del remembered[uid]
+
+    def options(self, workload: HubWorkload, candidates: tuple[Candidate, ...]) -> _Options:
+        """Where only room is lacking for a workload, and what it would take there."""
+        known = self._options.get(workload.uid)
+        if known is None or known[0] is not candidates or known[1] is not workload.pod_sets:
+            found = tuple(
+                (candidate, parts)
+                for candidate in candidates
+                if lacks_only_room(candidate) and (parts := parts_of(candidate, workload.pod_sets))
+            )
+            known = self._options[workload.uid] = (candidates, workload.pod_sets, found)
+        return known[2]
 
     def takers(self, view: WorkerView, state: FleetState) -> tuple[Taker, ...]:
-        """Everything that has quota on a cluster, with what is known of its end."""
+        """Everything that has quota on a cluster, with what is known of its end: one object while it is the same."""
         workloads = state.hub_view().workloads
-        known = self._takers.get(view.cluster)
-        if known is not None and known[0].copies is view.copies and known[1] is workloads:
-            return known[2]
+        known = self._running.get(view.cluster)
+        if known is not None and known.copies is view.copies and known.workloads is workloads:
+            return known.takers
         if self._by_key is None or self._by_key[0] is not workloads:
             self._by_key = (workloads, {(w.namespace, w.name): w for w in workloads.values() if not w.finished})
-        ours = self._by_key[1]
-        found = tuple(
-            Taker(copy.cluster_queue, parts, begun_at, _estimate(copy, ours.get(key), state))
-            for key, copy in view.copies.items()
-            if holds_quota(copy)
-            and (begun_at := copy.admitted_at or copy.quota_reserved_at) is not None
-            and (parts := parts_of_usage(copy.pod_sets))
-        )
-        self._takers[view.cluster] = (view, workloads, found)
-        return found
+        ours, before, each = self._by_key[1], known.each if known is not None else {}, {}
+        for key, copy in view.copies.items():
+            workload, entry = ours.get(key), before.get(key)
+            if entry is None or entry[0] is not copy or entry[1] is not workload:
+                taker = _taker(copy, workload, state)
+                entry = (copy, workload, entry[2] if entry is not None and entry[2] == taker else taker)
+            each[key] = entry
+        takers = tuple([taker for _, _, taker in each.values() if taker is not None])
+        if known is not None and len(takers) == len(known.takers) and all(map(is_, takers, known.takers)):
+            takers = known.takers
+        self._running[view.cluster] = _Running(view.copies, workloads, each, takers)
+        return takers
+
+    def calendar(
+        self,
+        index: ClusterIndex,
+        grounds: Grounds,
+        holds: tuple[Hold, ...],
+        promised: tuple[Taker, ...],
+        moment: _Moment,
+    ) -> tuple[Calendar, Calendar]:
+        """The calendar of a cluster now, and as it was made: anew only where something it is made of is another."""
+        takers, now = self.takers(index.view, moment.state), moment.now
+        made_of = (grounds, free_of(grounds, index, holds), promised)
+        known = self._calendars.get(index.view.cluster)
+        if known is not None and known.takers is takers and known.made_of == made_of:
+            found = known.calendar.at(now)
+            if found is not None:
+                return found, known.calendar
+        found = calendar(grounds, made_of[1], (*takers, *promised), now)
+        self._calendars[index.view.cluster] = _Kept(made_of, takers, found)
+        return found, found
+
+    def planned(self, plan: Schedule, asks: tuple[Ask, ...], calendars: tuple[Calendar, ...]) -> _Planned:
+        """All reservations of a line: made anew only where a calendar as it was made, or somebody in it, is another."""
+        known = self._planned.get(len(asks))
+        if known is None or known.asks != asks or not known.stands(calendars, plan.now):
+            for ask in asks:
+                plan.reserve(ask)
+            known = self._planned[len(asks)] = _Planned(asks, calendars, plan.until(), plan.reservations())
+            self.former.update({made.holder: made.cluster for made in known.made})
+        return known
+
+    def forget(self) -> None:
+        self.former.clear()
+        self._planned.clear()
+
+
+def _taker(copy: WorkerCopy, workload: HubWorkload | None, state: FleetState) -> Taker | None:
+    begun_at = copy.admitted_at or copy.quota_reserved_at
+    if not holds_quota(copy) or begun_at is None or not (parts := parts_of_usage(copy.pod_sets)):
+        return None
+    return Taker(copy.cluster_queue, parts, begun_at, _estimate(copy, workload, state))
 
 
 def _estimate(copy: WorkerCopy, workload: HubWorkload | None, state: FleetState) -> Estimate | None:
@@ -94,7 +202,7 @@ class _Waiting:
 
     workload: HubWorkload
     decision: Decision
-    options: tuple[tuple[Candidate, tuple[Part, ...]], ...]
+    options: _Options
 
 
 _Here = tuple[_Waiting, Candidate, tuple[Part, ...]]
@@ -128,11 +236,7 @@ class HoldBack:
             return
         if decision.outcome is not Outcome.WAIT or id(decision.candidates) in self._barren:
             return
-        options = tuple(
-            (candidate, parts)
-            for candidate in decision.candidates
-            if lacks_only_room(candidate) and (parts := parts_of(candidate, workload.pod_sets))
-        )
+        options = self.memory.options(workload, decision.candidates)
         if options:
             there.append(_Waiting(workload, decision, options))
         else:
@@ -146,8 +250,14 @@ class HoldBack:
         if candidate is None or not self._waiting:
             return ()
         reserved = await self.reserved(snapshot, pause)
-        until = ends_at(candidate, decision.estimate, self.state.policy, self.now)
-        return reserved if delayed(candidate, request.pod_sets, until, reserved) is not None else ()
+        return reserved if self.delays(candidate, request, decision.estimate, reserved) else ()
+
+    def delays(
+        self, candidate: Candidate, request: Request, estimate: Estimate, reserved: Sequence[Reservation]
+    ) -> bool:
+        """Whether starting there now would delay one of those who have reserved."""
+        until = ends_at(candidate, estimate, self.state.policy, self.now)
+        return delayed(candidate, request.pod_sets, until, reserved) is not None
 
     def started(self, request: Request, decision: Decision) -> None:
         """A nomination is on its way: what it takes is no longer left over."""
@@ -159,17 +269,17 @@ class HoldBack:
     async def reserved(self, snapshot: Snapshot, pause: Pause) -> tuple[Reservation, ...]:
         """What is reserved by all who were passed so far. `pause` is awaited cluster by cluster."""
         if self._counted != len(self._waiting):
-            plan = Schedule({}, self.now, self.memory.former)
-            for _ in self._plan(snapshot, self._waiting, plan):
+            plan, asks = Schedule({}, self.now, self.memory.former), _Asks([], [])
+            for _ in self._ask(snapshot, self._waiting, plan, asks):
                 await pause()
-            self._made, self._counted = plan.reservations(), len(self._waiting)
-            if (until := plan.until()) is not None:
-                self.turns.append(until)
-            self.memory.former.update({made.holder: made.cluster for made in self._made})
+            found = self.memory.planned(plan, tuple(asks.line), tuple(asks.calendars))
+            self._made, self._counted = found.made, len(self._waiting)
+            if found.until is not None:
+                self.turns.append(found.until)
         return self._made
 
-    def _plan(self, snapshot: Snapshot, line: Sequence[_Waiting], plan: Schedule) -> Iterator[None]:
-        """Reserve for all of a line, a cluster or a gang in each step."""
+    def _ask(self, snapshot: Snapshot, line: Sequence[_Waiting], plan: Schedule, asks: _Asks) -> Iterator[None]:
+        """The calendars that all of a line would reserve in, a cluster in each step, and what they ask for."""
         workers = {c.name: c.worker for c in snapshot.clusters}
         holds = live_holds(snapshot.holds, workers, self.now)
         names = sorted({candidate.cluster for each in line for candidate, _ in each.options})
@@ -185,23 +295,26 @@ class HoldBack:
                     for candidate, parts in each.options
                     if candidate.cluster == name and candidate.queue is not None
                 ]
-                plan.calendars[name] = self._calendar(here, index, there)
-                self._options(here, index, options)
+                grounds = grounds_of([(c.queue, parts) for _, c, parts in here if c.queue is not None], index)
+                plan.calendars[name], as_made = self._calendar(grounds, index, there)
+                asks.calendars.append(as_made)
+                self._options(here, name, grounds, options)
                 yield
         for each in line:
             uid = each.workload.uid
-            plan.reserve(Ask(uid, each.workload.key, tuple(options.get(uid, ()))))
-            yield
+            asks.line.append(Ask(uid, each.workload.key, tuple(options.get(uid, ()))))
 
-    def _calendar(self, here: Sequence[_Here], index: ClusterIndex, holds: tuple[Hold, ...]) -> Calendar:
-        takers = (*self.memory.takers(index.view, self.state), *(self._promised(hold) for hold in holds))
-        return calendar(_grounds(here, index), index, holds, takers, self.now)
+    def _calendar(self, grounds: Grounds, index: ClusterIndex, holds: tuple[Hold, ...]) -> tuple[Calendar, Calendar]:
+        promised = tuple(self._promised(hold) for hold in holds)
+        return self.memory.calendar(index, grounds, holds, promised, _Moment(self.state, self.now))
 
-    def _options(self, here: Sequence[_Here], index: ClusterIndex, options: dict[WorkloadUid, list[Option]]) -> None:
+    def _options(
+        self, here: Sequence[_Here], name: ClusterName, grounds: Grounds, options: dict[WorkloadUid, list[Option]]
+    ) -> None:
         """What each that waits would take of a cluster."""
-        grounds, site = _grounds(here, index), self.state.policy.clusters.get(index.view.cluster)
+        site = self.state.policy.clusters.get(name)
         for each, candidate, parts in here:
-            option = option_of(candidate, parts, run_s(each.decision.estimate, candidate, site), grounds, index)
+            option = option_of(candidate, parts, run_s(each.decision.estimate, candidate, site), grounds)
             if option is not None:
                 options.setdefault(each.workload.uid, []).append(option)
 
@@ -212,17 +325,15 @@ class HoldBack:
     def expected(self, snapshot: Snapshot) -> dict[WorkloadUid, Expected]:
         """The starts of the first that wait, for people: of those that reserve, and of some more behind them."""
         reserving = {each.workload.uid for each in self._waiting}
-        plan = Schedule({}, self.now, self.memory.former)
-        for _ in self._plan(snapshot, [*self._waiting, *self._behind], plan):
+        plan, asks = Schedule({}, self.now, self.memory.former), _Asks([], [])
+        for _ in self._ask(snapshot, [*self._waiting, *self._behind], plan, asks):
             pass
+        for ask in asks.line:
+            plan.reserve(ask)
         return {
             made.holder: Expected(made.start, made.cluster, made.basis, made.overdue, made.holder in reserving)
             for made in plan.reservations()
         }
-
-
-def _grounds(here: Sequence[_Here], index: ClusterIndex) -> Grounds:
-    return grounds_of([(c.queue, parts) for _, c, parts in here if c.queue is not None], index)
 
 
 def _is_gang(workload: HubWorkload) -> bool:

@@ -110,7 +110,7 @@ class Planner:
         self._begun_at = self.state.clock.now()
         self._lull = None
         self._patience.forget()
-        self._held_back.former.clear()
+        self._held_back.forget()
         self._ownerless.clear()
         self._recalled.clear()
         self.retries.clear()
@@ -140,10 +140,9 @@ class Planner:
             if request is None or (phase is Phase.NOMINATED and not self._impatient(workload, road, now)):
                 continue
             request = self._numbered(request)
-            traffic = road.before(request, phase, self.breaker.stops(workload.namespace, now))
-            if (met := self._roads.get(uid)) is not None and met.reserved:
-                traffic = replace(traffic, reserved=await road.back.reserved(snapshot, slices.pause))
-            if self._waits_as_before(request, snapshot, traffic, now):
+            met = road.before(request, phase, self.breaker.stops(workload.namespace, now))
+            traffic = await self._newly_met(request, snapshot, met, road.back, slices)
+            if traffic is None:
                 road.passed(workload, self.state.latest[uid])
                 continue
             seen = Inputs(request, snapshot.amid(traffic), self.state.policy, now)
@@ -235,15 +234,46 @@ class Planner:
         if not self.warm:
             gc.freeze()
 
+    async def _newly_met(
+        self, request: Request, snapshot: Snapshot, traffic: Traffic, back: HoldBack, slices: Slices
+    ) -> Traffic | None:
+        """What a request that has to be decided on meets, with what is reserved where that held it up before; None: it
+        was told to wait, and would be told so again."""
+        before = self._roads.get(request.uid)
+        if before is not None and before.reserved:
+            if await self._held_up_as_before(request, snapshot, traffic, back, slices):
+                return None
+            traffic = replace(traffic, reserved=await back.reserved(snapshot, slices.pause))
+        return None if self._waits_as_before(request, snapshot, traffic, back.now) else traffic
+
     def _waits_as_before(self, request: Request, snapshot: Snapshot, traffic: Traffic, now: datetime) -> bool:
         """Whether the newest decision on a request says to wait, and another would say the same of the same."""
-        known = self.state.latest.get(request.uid)
-        if known is None or known.outcome is not Outcome.WAIT or known.policy_digest != self.state.policy.digest:
-            return False
-        if known.resource_version != request.resource_version or self._roads.get(request.uid) != traffic:
+        if self._told_to_wait(request) is None or self._roads.get(request.uid) != traffic:
             return False
         self.memo.look(snapshot, self.state.policy, now)
         return self.memo.unchanged(request)
+
+    def _told_to_wait(self, request: Request) -> Decision | None:
+        """The newest decision on just this version of a request, where it says to wait by the rules in force."""
+        known = self.state.latest.get(request.uid)
+        if known is None or known.outcome is not Outcome.WAIT or known.policy_digest != self.state.policy.digest:
+            return None
+        return known if known.resource_version == request.resource_version else None
+
+    async def _held_up_as_before(
+        self, request: Request, snapshot: Snapshot, traffic: Traffic, back: HoldBack, slices: Slices
+    ) -> bool:
+        """Whether a request that somebody ahead has held up would delay them still, everywhere where it fits: where
+        the memo knows that without weighing, what is told of it may be a little older."""
+        known, met = self._told_to_wait(request), self._roads[request.uid]
+        if known is None or not met.like(traffic):
+            return False
+        self.memo.look(snapshot, self.state.policy, back.now)
+        places = self.memo.places(request)
+        if places is None:
+            return False
+        reserved = await back.reserved(snapshot, slices.pause)
+        return all(back.delays(place, request, known.estimate, reserved) for place in places)
 
     def waited(self, decision: Decision, seen: Inputs) -> None:
         """A wait: what the API shows from now on, and to be recorded where its reasons are new."""

@@ -12,14 +12,16 @@ Valid while no queue, flavor or link changes during the run, as in every simulat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from dispatcher.core.context import Setting
-from dispatcher.core.decision import Candidate, Reason
+from dispatcher.core.decision import Candidate, Fit, Reason
+from dispatcher.core.fit import judge_fit
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.index import ClusterIndex, Room
 from dispatcher.core.memo import CandidateMemo, Ground, Slate, Weigh
+from dispatcher.core.place import Place
 from dispatcher.core.policy import Policy
 from dispatcher.core.resources import is_gpu
 from dispatcher.core.snapshot import Hold, Link, Snapshot
@@ -60,18 +62,24 @@ class PatientMemo(CandidateMemo):
     """The count of the memo when policy or time last changed what everything is weighed by."""
     _told_at: dict[WorkloadUid, int] = field(default_factory=dict)
     _rooms: dict[ClusterName, tuple[Ground, _Known]] = field(default_factory=dict)
+    _places_of: dict[WorkloadUid, dict[int, tuple[int, Candidate | None]]] = field(default_factory=dict)
+    """By cluster, as of a count of the memo: how a request that fitted would lie there."""
+    _outs: dict[WorkloadUid, dict[int, tuple[int, bool]]] = field(default_factory=dict)
+    """By cluster, as of a count of the memo: whether a request is still out there."""
     _flavors: dict[tuple[ClusterName, QueueName, PodSet], tuple[FlavorName, ...]] = field(default_factory=dict)
 
     def look(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
         """As CandidateMemo."""
-        before = (self._policy, self._window)
+        ruled, window = self._policy, self._window
         CandidateMemo.look(self, snapshot, policy, now)
-        if before != (self._policy, self._window):
+        if ruled is not self._policy or window != self._window:
             self._anew = self._count
 
     def slate(self, setting: Setting, snapshot: Snapshot, weigh: Weigh) -> Slate:
         """As CandidateMemo."""
         found = CandidateMemo.slate(self, setting, snapshot, weigh)
+        self._places_of.pop(setting.request.uid, None)
+        self._outs.pop(setting.request.uid, None)
         self._told_at[setting.request.uid] = self._count
         return found
 
@@ -86,13 +94,62 @@ class PatientMemo(CandidateMemo):
         known, told_at = asked.field, self._told_at.get(request.uid, -1)
         if told_at < self._anew or known.at < 0:
             return False
-        for lane, candidate in zip(self._lanes, known.candidates, strict=True):
+        for at, candidate in enumerate(known.candidates):
+            lane = self._lanes[at]
             if lane.changed > known.at:
-                if not self._still_out(lane.ground, candidate, request):
+                if not self._is_out(at, candidate, request):
                     return False
             elif candidate.eligible:
                 return False
         return True
+
+    def _is_out(self, at: int, candidate: Candidate, request: Request) -> bool:
+        """`_still_out`, asked once for each change of a cluster."""
+        outs, lane = self._outs.setdefault(request.uid, {}), self._lanes[at]
+        known = outs.get(at)
+        if known is None or known[0] != lane.changed:
+            known = outs[at] = (lane.changed, self._still_out(lane.ground, candidate, request))
+        return known[1]
+
+    def places(self, request: Request) -> tuple[Candidate, ...] | None:
+        """As CandidateMemo. Where it fitted, whether it fits still is asked of quota and nodes alone: no price and no
+        other reason changes with them."""
+        asked = self._asked.get(request.uid)
+        if asked is None or asked.request is not request or asked.told is None or self._book.has(request.uid):
+            return None
+        known, told_at = asked.field, self._told_at.get(request.uid, -1)
+        if told_at < self._anew or known.at < 0:
+            return None
+        found = []
+        for at, (lane, candidate) in enumerate(zip(self._lanes, known.candidates, strict=True)):
+            if candidate.eligible:
+                place = candidate if lane.changed <= known.at else self._place(at, lane.changed, candidate, request)
+                if place is None:
+                    return None
+                found.append(place)
+            elif lane.changed > known.at and not self._is_out(at, candidate, request):
+                return None
+        return tuple(found)
+
+    def _place(self, at: int, changed: int, candidate: Candidate, request: Request) -> Candidate | None:
+        """The candidate as it would lie there now; None where that is no plain fit."""
+        places = self._places_of.setdefault(request.uid, {})
+        known = places.get(at)
+        if known is None or known[0] != changed:
+            known = places[at] = (changed, self._placed(self._lanes[at].ground, candidate, request))
+        return known[1]
+
+    def _placed(self, ground: Ground, candidate: Candidate, request: Request) -> Candidate | None:
+        index, policy = ground.index, self._policy
+        queue = index.view.queues.get(candidate.queue) if index is not None and candidate.queue is not None else None
+        if index is None or queue is None or policy is None or ground.cluster.link is not Link.CONNECTED:
+            return None
+        holds = tuple(hold for hold in ground.holds if hold.stands_before(request.uid, request.priority))
+        site = policy.clusters.get(candidate.cluster)
+        fit = judge_fit(Place(request, index, holds, index.room(holds), queue, policy, site))
+        same = [p.flavor for p in fit.placements] == [p.flavor for p in candidate.placements]
+        plain = fit.fit is Fit.NOW and candidate.fit is Fit.NOW
+        return replace(candidate, placements=fit.placements) if plain and same else None
 
     def _still_out(self, ground: Ground, candidate: Candidate, request: Request) -> bool:
         """Whether the cluster, as it is now, cannot be chosen, for reasons that are told in the same words."""

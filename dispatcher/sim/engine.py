@@ -23,6 +23,8 @@ from dispatcher.sim.world_ledger import Ledger
 REST_S = 4 * 3600.0
 """A world in which nothing has happened for so long, nothing runs and nobody comes any more, is over: what still waits
 in it waits for good."""
+TELLING = 512
+"""Steps from one word of how far a run has come to the next: a fraction of a second."""
 Told = Callable[[int, int], None]
 """Told now and then: jobs that have ended, and events so far."""
 
@@ -87,7 +89,7 @@ class Engine:
             if due is not None and due <= at:
                 await self.contender.look()
             steps += 1
-            if steps % 4096 == 0:
+            if steps % TELLING == 0:
                 told(self._arrived - self.ledger.open, self.ledger.events)
 
     def _next_at(self) -> datetime | None:

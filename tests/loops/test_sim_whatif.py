@@ -12,6 +12,7 @@ from dispatcher.cli.main import run
 from dispatcher.core.illegal import Sight
 from dispatcher.core.policy import Policy
 from dispatcher.core.work import Workbook, workbook
+from dispatcher.logs import get_logger
 from dispatcher.sim.whatif import Effect, cost_of, what_if
 from dispatcher.store.documents import encode_snapshot, taken_snapshot
 from tests.loops.bench import CONFIG, Bench
@@ -115,3 +116,20 @@ async def test_the_command_tells_it(
 def test_what_cannot_be_meant_is_a_usage_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate", *words]) == 2
     assert "fix:" in capsys.readouterr().err
+
+
+# --- from the command line ---------------------------------------------------------------------------------------
+
+
+def test_what_loops_log_is_no_part_of_a_report(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The same bytes for a seed: a log line would carry the time of day."""
+    trace = tmp_path / "two.csv"
+    columns = "job_id,submit_s,gpus,gpus_per_worker,workers,gpu_type,duration_s,queue,user,class"
+    trace.write_text(f"{columns}\na,0,8,8,1,,600,q,u,\nb,5,8,8,1,,600,q,u,\n")
+
+    assert run(["simulate", str(trace), "--compare", "entrepot"]) == 0
+    get_logger().warning("finding", code="copy-evicted")
+
+    told = capfd.readouterr()
+    assert "entrepot" in told.out
+    assert "finding" not in told.out + told.err

@@ -13,7 +13,7 @@ from dispatcher.core.decision import Basis, Decision, Estimate, Outcome, Reason
 from dispatcher.core.explain import sentence
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.index import index_view
-from dispatcher.core.keeping import MOST_STEPS, Part, Taker, calendar, grounds_of
+from dispatcher.core.keeping import MOST_STEPS, Part, Taker, calendar, free_of, grounds_of
 from dispatcher.core.replay import Inputs, replay
 from dispatcher.core.snapshot import Snapshot
 from dispatcher.core.traffic import EMPTY, Traffic
@@ -131,7 +131,7 @@ def starts(*takers: Taker, pods_of_eight: int = 2) -> datetime | None:
     index = index_view(worker("onprem", (node("a"), node("b", used=8)), [queue(quotas=quota(16, used=8))]))
     wanted = (Part(FlavorName(FLAVOR), GPU, pods_of_eight, 8, pods_of_eight),)
     grounds = grounds_of([(QUEUE, wanted)], index)
-    return calendar(grounds, index, (), takers, NOW).earliest(grounds.taken(QUEUE, wanted), HOUR)
+    return calendar(grounds, free_of(grounds, index, ()), takers, NOW).earliest(grounds.taken(QUEUE, wanted), HOUR)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_pieces_of_nodes_are_no_room_for_pods_of_a_whole_one() -> None:
     index = index_view(worker("onprem", (node("a", used=4), node("b", used=4)), [queue(quotas=quota(16, used=8))]))
     wanted = (Part(FlavorName(FLAVOR), GPU, 1, 8, 1),)
     grounds = grounds_of([(QUEUE, wanted)], index)
-    assert calendar(grounds, index, (), (), NOW).free[0] == {NODES: 0, SHARED: 8}
+    assert calendar(grounds, free_of(grounds, index, ()), (), NOW).free[0] == {NODES: 0, SHARED: 8}
 
 
 def test_very_many_ends_are_taken_together_and_never_too_early() -> None:
@@ -159,7 +159,7 @@ def test_very_many_ends_are_taken_together_and_never_too_early() -> None:
     index = index_view(worker("onprem", (node("a", used=8),), [queue(quotas=quota(8, used=8))]))
     wanted = (Part(FlavorName(FLAVOR), GPU, 1, 8, 1),)
     grounds = grounds_of([(QUEUE, wanted)], index)
-    found = calendar(grounds, index, (), takers, NOW)
+    found = calendar(grounds, free_of(grounds, index, ()), takers, NOW)
     assert len(found.times) == MOST_STEPS + 1
     for at, free in zip(found.times, found.free, strict=True):
         ended = sum(NOW + timedelta(seconds=taker.estimate.duration_s) <= at for taker in takers if taker.estimate)
