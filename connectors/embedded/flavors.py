@@ -132,7 +132,8 @@ def _fits(flavor: FlavorName, wanted: Mapping[str, int], offer: _Offer) -> tuple
         reasons.append(
             f"insufficient unused quota for {resource} in flavor {flavor}, {need - max(0, free)} more needed"
         )
-        worst = min(worst, Mode.PREEMPT if offer.may_preempt else Mode.NO_FIT)
+        may_free = offer.queue.view.preempts_while_borrowing or offer.node.may_be_freed_for(key, need)
+        worst = min(worst, Mode.PREEMPT if offer.may_preempt and may_free else Mode.NO_FIT)
     return worst, reasons
 
 

@@ -165,13 +165,14 @@ class Kueue:
         self._free(workload)
         self._listener.changed(workload)
 
-    def evict(self, workload: Workload, reason: str) -> None:
+    def evict(self, workload: Workload, reason: str, preempted_by: str = "") -> None:
         """Begin an eviction (kueue-contract section 6). Quota, if it has any, stays reserved until `release`."""
         if workload.finished or workload.evicted_at is not None:
             return
         if workload.assignment is None and reason != "AdmissionCheck":
             return
         workload.evicted_at, workload.evicted_reason = self._world.stamp(), reason
+        workload.preempted_by = preempted_by
         self._listener.witnessed(Happening.EVICTED, workload)
         workload.cluster_name = None
         if self.clears_nominations:
@@ -385,6 +386,7 @@ class Kueue:
         workload.quota_reserved_at = self._world.stamp()
         workload.quota_message = f"Quota reserved in ClusterQueue {queue.spec.name}"
         workload.evicted_at, workload.evicted_reason, workload.requeue_at = None, "", None
+        workload.preempted_by = ""
         self._take(queue, workload)
         self._listener.witnessed(Happening.RESERVED, workload)
         self._listener.changed(workload)
@@ -399,7 +401,7 @@ class Kueue:
                 message = f"{message}. Pending the preemption of {len(victims)} workload(s)"
                 if victims:
                     self._listener.witnessed(Happening.PREEMPTS, workload)
-                for victim in victims:
-                    self.evict(victim, "Preempted")
+                for victim, why in victims:
+                    self.evict(victim, "Preempted", why)
         queue.pending.turned_away[shape_of(workload)] = message
         self._say(workload, message)

@@ -67,6 +67,7 @@ class Workload:
     admitted_at: datetime | None = None
     evicted_at: datetime | None = None
     evicted_reason: str = ""
+    preempted_by: str = ""
     requeue_at: datetime | None = None
     finished_at: datetime | None = None
     finished_reason: str = ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from connectors.embedded.manifests import FlavorResource
 from connectors.embedded.objects import Assignment, Workload
@@ -13,34 +13,82 @@ if TYPE_CHECKING:
     from connectors.embedded.kueue import ActiveQueue
 
 _Victim = tuple["ActiveQueue", Workload]
+IN_QUEUE, RECLAIMED = "InClusterQueue", "InCohortReclamation"
+"""Reasons of Kueue's Preempted condition."""
 
 
 def victims_for(
     workload: Workload, wanted: Assignment, queue: ActiveQueue, others: Sequence[ActiveQueue]
-) -> list[Workload] | None:
-    """The workloads to evict so that `workload` fits; None where evicting all candidates would not do.
+) -> list[tuple[Workload, str]] | None:
+    """The workloads to evict so that `workload` fits, each with the reason; None where evicting all candidates would
+    not do.
 
-    Those already on their way out count first and are not named again. Reclaiming from other queues of the cohort is
-    for a queue that stays within its own quota; within the own queue it may borrow.
+    Those already on their way out count first and are not named again. Other queues of the cohort give back what a
+    queue needs within its own quota, after its own work has given way; where it borrows, only a queue that may preempt
+    while it does so takes from them.
     """
-    keys = {key for key, _ in wanted.usage}
+    keys = {key for key, value in wanted.usage if queue.node.available(key) < value}
+    ask = _Ask(workload, wanted, queue, keys)
+    cohort = list(_cohort_candidates(ask, others))
     leaving = [(q, v) for q in (queue, *others) for v in q.reserved.values() if v.evicted_at is not None]
-    own = [(queue, v) for v in queue.reserved.values() if _may_evict_own(queue, workload, v, keys)]
-    cohort = [] if wanted.borrows else list(_cohort_candidates(workload, queue, others, keys))
+    for borrowing in _attempts(ask, bool(cohort)):
+        asked = [
+            entry for entry in cohort if not (borrowing and wanted.borrows and not _while_borrowing(ask, entry[1]))
+        ]
+        found = _attempt(ask, leaving, asked, borrowing)
+        if found is not None:
+            return found
+    return None
+
+
+class _Ask(NamedTuple):
+    """Who wants to start, with what, and of which of it there is not enough."""
+
+    workload: Workload
+    wanted: Assignment
+    queue: ActiveQueue
+    short: set[FlavorResource]
+
+    def fits(self, borrowing: bool) -> bool:
+        node, usage = self.queue.node, self.wanted.usage
+        if not borrowing and any(node.borrows_with(key, value) for key, value in usage):
+            return False
+        return all(node.available(key) >= value for key, value in usage)
+
+
+def _attempts(ask: _Ask, reclaims: bool) -> tuple[bool, ...]:
+    """Whether the queue may borrow once all have gone, in Kueue's order."""
+    if not reclaims:
+        return (True,)
+    if not ask.queue.spec.view.preempts_while_borrowing:
+        if any(ask.queue.node.borrows_with(key, 1) for key in ask.short):
+            return (True,)
+        if ask.wanted.borrows:
+            return (False, True)
+    return (True, False)
+
+
+def _attempt(
+    ask: _Ask, leaving: Sequence[_Victim], cohort: Sequence[_Victim], borrowing: bool
+) -> list[tuple[Workload, str]] | None:
+    """Evict in order until it fits."""
+    queue = ask.queue
+    own = [(queue, v) for v in queue.reserved.values() if _may_evict_own(queue, ask.workload, v, ask.short)]
     freed: list[_Victim] = []
     try:
         for victim in leaving:
             _give_back(victim, freed)
-        if _fits(queue.node, wanted):
+        if ask.fits(borrowing):
             return []
         chosen: list[_Victim] = []
         for victim in [*sorted(cohort, key=_order), *sorted(own, key=_order)]:
-            if victim[0] is not queue and not _borrows(victim[0], keys):
+            if victim[0] is not queue and not _borrows(victim[0], ask.short):
                 continue
             _give_back(victim, freed)
             chosen.append(victim)
-            if _fits(queue.node, wanted):
-                return [v for _, v in _spare(chosen, freed, queue.node, wanted)]
+            if ask.fits(borrowing):
+                named = _spare(chosen, freed, lambda: ask.fits(borrowing))
+                return [(v, IN_QUEUE if source is queue else RECLAIMED) for source, v in named]
         return None
     finally:
         for source, victim_workload in freed:
@@ -58,18 +106,25 @@ def _may_evict_own(queue: ActiveQueue, workload: Workload, victim: Workload, key
     return queue.spec.within_queue == "LowerOrNewerEqualPriority" and newer
 
 
-def _cohort_candidates(
-    workload: Workload, queue: ActiveQueue, others: Iterable[ActiveQueue], keys: set[FlavorResource]
-) -> Iterable[_Victim]:
-    if queue.spec.within_cohort == "Never":
+def _cohort_candidates(ask: _Ask, others: Iterable[ActiveQueue]) -> Iterable[_Victim]:
+    within_cohort = ask.queue.spec.within_cohort
+    if within_cohort == "Never":
         return
     for other in others:
-        if not _borrows(other, keys):
+        if not _borrows(other, ask.short):
             continue
         for victim in other.reserved.values():
-            lower = victim.priority < workload.priority
-            if victim.evicted_at is None and _touches(victim, keys) and (lower or queue.spec.within_cohort == "Any"):
+            lower = victim.priority < ask.workload.priority
+            if victim.evicted_at is None and _touches(victim, ask.short) and (lower or within_cohort == "Any"):
                 yield other, victim
+
+
+def _while_borrowing(ask: _Ask, victim: Workload) -> bool:
+    """Whether it is evicted for somebody who borrows."""
+    view = ask.queue.spec.view
+    below = victim.priority < ask.workload.priority
+    threshold = view.borrowing_threshold
+    return view.preempts_while_borrowing and below and (threshold is None or victim.priority <= threshold)
 
 
 def _order(victim: _Victim) -> tuple[int, float, int]:
@@ -79,12 +134,12 @@ def _order(victim: _Victim) -> tuple[int, float, int]:
     return workload.priority, -workload.quota_reserved_at.timestamp(), -workload.seq
 
 
-def _spare(chosen: list[_Victim], freed: list[_Victim], node: QuotaNode, wanted: Assignment) -> list[_Victim]:
+def _spare(chosen: list[_Victim], freed: list[_Victim], fits: Callable[[], bool]) -> list[_Victim]:
     """Put back whoever need not go, those named first being the least wanted ones kept longest in the list."""
     needed = list(chosen)
     for victim in chosen[-2::-1]:
         _use(victim[0].node, victim[1])
-        if _fits(node, wanted):
+        if fits():
             needed.remove(victim)
             freed.remove(victim)
         else:
@@ -98,10 +153,6 @@ def _touches(victim: Workload, keys: set[FlavorResource]) -> bool:
 
 def _borrows(queue: ActiveQueue, keys: set[FlavorResource]) -> bool:
     return any(queue.node.borrows_with(key, 0) for key in keys)
-
-
-def _fits(node: QuotaNode, wanted: Assignment) -> bool:
-    return all(node.available(key) >= value for key, value in wanted.usage)
 
 
 def _give_back(victim: _Victim, freed: list[_Victim]) -> None:

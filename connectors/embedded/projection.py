@@ -198,6 +198,7 @@ def hub_workload(workload: Workload) -> HubWorkload:
         quota_reserved_at=workload.quota_reserved_at,
         admitted_at=workload.admitted_at,
         evicted_at=workload.evicted_at,
+        preempted_by=workload.preempted_by,
         checks=tuple(workload.checks[name] for name in sorted(workload.checks)),
         cluster_name=workload.cluster_name,
         nominated=workload.nominated,
@@ -228,6 +229,7 @@ def worker_copy(workload: Workload, bound_pods: int) -> WorkerCopy:
         bound_pods=bound_pods,
         job_kind=local.kind if local is not None else "",
         job_name=local.name if local is not None else "",
+        preempted_by=workload.preempted_by,
     )
 
 

@@ -65,6 +65,19 @@ class QuotaNode:
         """Whether using `extra` more goes beyond this node's own quota."""
         return self.parent is not None and self.used.get(key, 0) + extra > self.subtree.get(key, 0)
 
+    def may_be_freed_for(self, key: FlavorResource, need: int) -> bool:
+        """Whether anybody is preempted for so much: it is this node's own, or that of a cohort below the root."""
+        quota = self.quotas.get(key)
+        if quota is not None and need <= quota.nominal:
+            return True
+        rest, node = need - max(0, self.guaranteed(key) - self.used.get(key, 0)), self.parent
+        while node is not None:
+            if not node.used.get(key, 0) + rest > node.subtree.get(key, 0):
+                return node.parent is not None
+            rest -= max(0, node.guaranteed(key) - node.used.get(key, 0))
+            node = node.parent
+        return False
+
     def use(self, key: FlavorResource, value: int) -> None:
         used = self.used.get(key, 0)
         local = max(0, self.guaranteed(key) - used)

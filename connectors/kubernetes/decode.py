@@ -43,6 +43,7 @@ OWNER_GVK_ANNOTATION = "kueue.x-k8s.io/job-owner-gvk"
 OWNER_NAME_ANNOTATION = "kueue.x-k8s.io/job-owner-name"
 COMPONENT_ANNOTATION = "kueue.x-k8s.io/component-workload-index"
 MULTI_WORKLOAD_KIND = "LeaderWorkerSet"
+PREEMPTED = "Preempted"
 """The only owner kind of Kueue 0.17 to 0.19 that makes several Workloads which share one cluster."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -79,6 +80,7 @@ def hub_workload(raw: Raw) -> HubWorkload:
         quota_reserved_at=condition(raw, "QuotaReserved").since,
         admitted_at=condition(raw, "Admitted").since,
         evicted_at=condition(raw, "Evicted").since,
+        preempted_by=_preempted_by(raw),
         checks=tuple(_check(entry) for entry in children(status, "admissionChecks")),
         cluster_name=ClusterName(shared(status, "clusterName")) or None,
         nominated=tuple(ClusterName(name) for name in texts(status, "nominatedClusterNames")),
@@ -89,6 +91,12 @@ def hub_workload(raw: Raw) -> HubWorkload:
         template_keys=own_keys(*(child(p, "template", "metadata") for p in children(spec, "podSets"))),
         problem="; ".join(problems) or None,
     )
+
+
+def _preempted_by(raw: Raw) -> str:
+    """Why it is preempted, as long as that is what it is evicted for."""
+    evicted, preempted = condition(raw, "Evicted"), condition(raw, "Preempted")
+    return sys.intern(preempted.reason) if evicted.holds and evicted.reason == PREEMPTED and preempted.holds else ""
 
 
 def _check(entry: Raw) -> CheckState:
@@ -253,6 +261,7 @@ def worker_copy(raw: Raw) -> CopyRecord:
         pod_sets=_assigned(spec, status),
         job_kind=owner.kind if owner is not None else "",
         job_name=sys.intern(owner.name) if owner is not None else "",
+        preempted_by=_preempted_by(raw),
     )
     return CopyRecord(copy, owner.uid if owner is not None else "")
 

@@ -98,6 +98,8 @@ def cluster_queue(raw: Raw) -> ClusterQueueView:
     """
     spec, status = child(raw, "spec"), child(raw, "status")
     preemption = child(spec, "preemption")
+    borrowing = child(preemption, "borrowWithinCohort")
+    threshold = borrowing.get("maxPriorityThreshold")
     return ClusterQueueView(
         name=QueueName(shared(child(raw, "metadata"), "name")),
         active=_active(raw),
@@ -108,6 +110,9 @@ def cluster_queue(raw: Raw) -> ClusterQueueView:
         preempts_lower_priority=text(preemption, "withinClusterQueue") in _PREEMPTS,
         reclaims_within_cohort=text(preemption, "reclaimWithinCohort") in _RECLAIMS,
         pending=integer(status, "pendingWorkloads"),
+        reclaims_any=text(preemption, "reclaimWithinCohort") == "Any",
+        preempts_while_borrowing=text(borrowing, "policy") == "LowerPriority",
+        borrowing_threshold=threshold if isinstance(threshold, int) else None,
     )
 
 

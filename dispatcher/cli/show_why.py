@@ -48,6 +48,7 @@ def why_page(view: WhyView, out: Console, wide: bool) -> None:
     if view.decision is not None:
         _cost_table(view.decision.candidates, out)
         _advice(view.decision, out)
+        _victims(view.decision, out)
         _bills(view.decision, out, wide)
         if not view.waits_for:
             _rejections(view.decision, out)
@@ -98,6 +99,7 @@ def decision_page(view: DecisionView, out: Console, wide: bool) -> None:
     out.print(Text(view.text, style="bold"))
     _cost_table(view.candidates, out)
     _advice(view, out)
+    _victims(view, out)
     _bills(view, out, wide)
     _rejections(view, out)
     out.print()
@@ -218,6 +220,15 @@ def _advice(decision: DecisionView, out: Console) -> None:
         for term in found.terms if found.chosen else ():
             if term.advice is not None:
                 _indented(out, Text(f"advice: {term.advice.text}", style="yellow"))
+
+
+def _victims(decision: DecisionView, out: Console) -> None:
+    """Who would be stopped on each cluster where only that makes room, the choice first."""
+    for found in decision.candidates:
+        if found.preempts:
+            _section(out, f"Whom a start on {found.cluster} {'stops' if found.chosen else 'would stop'}")
+            for victim in found.preempts:
+                _indented(out, Text(victim.text))
 
 
 def _bills(decision: DecisionView, out: Console, wide: bool) -> None:

@@ -24,8 +24,8 @@ _CLASSES = {known.value: known for known in WorkloadClass}
 
 def bid_of(workload: HubWorkload, owner: OwnerMeta | None, policy: Policy) -> Bid:
     """Where nothing says what class it is of, waiting costs nothing and it is taken to run for an hour."""
-    keys = _keys(workload, owner)
-    plan = _plan(workload, keys, policy)
+    keys = keys_of(workload, owner)
+    plan = plan_of(workload, keys, policy)
     return Bid(
         uid=workload.uid,
         priority=workload.priority,
@@ -45,7 +45,7 @@ def usage_of(workload: HubWorkload, owner: OwnerMeta | None) -> Usage | None:
         return None
     amounts = Resources.total(pod_set.per_pod.times(pod_set.count) for pod_set in workload.pod_sets)
     ended_at = (workload.finished_at or begun_at) if workload.finished else None
-    return Usage(_team(workload, _keys(workload, owner)), amounts, begun_at, ended_at)
+    return Usage(_team(workload, keys_of(workload, owner)), amounts, begun_at, ended_at)
 
 
 def capacity_of(views: Iterable[WorkerView]) -> Resources:
@@ -59,7 +59,8 @@ def capacity_of(views: Iterable[WorkerView]) -> Resources:
     return Resources.of(found)
 
 
-def _keys(workload: HubWorkload, owner: OwnerMeta | None) -> Mapping[str, str]:
+def keys_of(workload: HubWorkload, owner: OwnerMeta | None) -> Mapping[str, str]:
+    """What the owner says, the job object's word before that of its pod templates."""
     return dict((*workload.template_keys, *(owner.keys if owner is not None else ())))
 
 
@@ -68,7 +69,8 @@ def _team(workload: HubWorkload, keys: Mapping[str, str]) -> str:
     return keys.get(_TEAM, "").strip() or workload.cluster_queue or workload.namespace
 
 
-def _plan(workload: HubWorkload, keys: Mapping[str, str], policy: Policy) -> ClassPolicy | None:
+def plan_of(workload: HubWorkload, keys: Mapping[str, str], policy: Policy) -> ClassPolicy | None:
+    """The class that it names, else its queue's; None where neither is known."""
     named = _CLASSES.get(keys.get(_CLASS, "").strip())
     if named is None and workload.cluster_queue is not None and workload.cluster_queue in policy.queues:
         named = policy.queues[workload.cluster_queue].default_class

@@ -14,6 +14,7 @@ class Obstacle(StrEnum):
 
     COST = "cost"
     PREEMPTION = "preemption"
+    LOSS_UNKNOWN = "loss-unknown"
     TIE = "tie"
     REJECTED = "rejected"
     UNPRICED = "unpriced"
@@ -67,6 +68,8 @@ def counterfactual(loser: Candidate, winner: Candidate | None) -> Counterfactual
         return Counterfactual(loser.cluster, Obstacle.UNPRICED)
     if winner is not None and loser.fit is Fit.BY_PREEMPTION and winner.fit is Fit.NOW:
         return Counterfactual(loser.cluster, Obstacle.PREEMPTION, gap, parts, would_win=gap is not None and gap < 0)
+    if winner is not None and loser.loss_known < winner.loss_known:
+        return Counterfactual(loser.cluster, Obstacle.LOSS_UNKNOWN, gap, parts)
     obstacle = Obstacle.TIE if gap == 0 else Obstacle.COST
     return Counterfactual(loser.cluster, obstacle, gap, parts)
 

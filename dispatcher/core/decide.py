@@ -19,6 +19,7 @@ from dispatcher.core.snapshot import Link, Snapshot, digest_of
 from dispatcher.core.terms import price, total_of
 from dispatcher.core.traffic import Traffic, choose_ahead, tie
 from dispatcher.core.version import CODE_VERSION
+from dispatcher.core.victims import victims_of, with_losses
 from dispatcher.core.workload import Request
 
 __all__ = ["CODE_VERSION", "decide", "hold_of", "rank"]
@@ -40,6 +41,7 @@ def decide(
     slate = memo.slate(setting, snapshot, weigh) if memo is not None else plain_slate(setting, snapshot, weigh)
     if snapshot.wall_ahead_s:  # by which clock dates were judged is part of what was seen
         slate = replace(slate, snapshot_digest=digest_of((slate.snapshot_digest, snapshot.wall_ahead_s)))
+    slate = with_losses(slate, setting, snapshot.stakes)
     kept = snapshot.traffic.keeps_back()
     if kept is None and snapshot.traffic.reserved:
         slate = open_to(slate, setting, snapshot.traffic.reserved)
@@ -79,17 +81,19 @@ def weigh(setting: Setting, ground: Ground) -> Candidate:
         placements=fit.placements,
         observed_at=None,
         view_digest="",
+        preempts=victims_of(priced),
     )
 
 
 def rank(uid: WorkloadUid, candidates: tuple[Candidate, ...]) -> tuple[ClusterName, ...]:
-    """The eligible candidates, best first: fits now before preemptions, then cost, a stable hash, the name."""
+    """The eligible candidates, best first: fits now before preemptions, those before preemptions of which nobody knows
+    what they cost, then cost, a stable hash, the name."""
     keys = [
-        (_PREFERENCE[c.fit], c.total_usd_micro, tie(uid, c.cluster), c.cluster)
+        (_PREFERENCE[c.fit], not c.loss_known, c.total_usd_micro, tie(uid, c.cluster), c.cluster)
         for c in candidates
         if c.eligible and c.total_usd_micro is not None and c.fit in _PREFERENCE
     ]
-    return tuple(name for _, _, _, name in sorted(keys))
+    return tuple(name for *_, name in sorted(keys))
 
 
 def _record_full(setting: Setting, slate: Slate, traffic: Traffic) -> Decision:

@@ -60,6 +60,8 @@ class Reason(StrEnum):
     RESERVED = "reserved"
     TOO_MANY_OUTSTANDING = "too-many-outstanding"
     NOMINATION_REFUSED = "nomination-refused"
+    RECLAIMED = "reclaimed"
+    NOT_PREEMPTIBLE = "not-preemptible"
 
 
 class Resolver(StrEnum):
@@ -91,6 +93,7 @@ class TermKind(StrEnum):
     INTERRUPTION = "interruption"
     STRANDED = "stranded"
     ENERGY = "energy"
+    PREEMPTION = "preemption"
 
 
 class Basis(StrEnum):
@@ -207,6 +210,31 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Victim:
+    """A workload that Kueue would stop for a start, and what that costs (core/victims.py).
+
+    `reclaimed`: it gives back what its queue has borrowed; otherwise it gives way to a higher priority in its queue.
+    `began_at` None: nothing of it runs yet. `usd_micro_per_hour` is the price of what it holds. `lost_s` is its work
+    since the last checkpoint, `restart_s` what it takes to go on, `cost_usd_micro` both at what an hour of it costs and
+    what an hour of delay costs its class; None = not known.
+    """
+
+    key: str
+    ours: bool
+    queue: QueueName
+    priority: int
+    gpus: int
+    reclaimed: bool
+    began_at: datetime | None
+    usd_micro_per_hour: int | None
+    workload_class: str | None = None
+    checkpoint_s: int | None = None
+    lost_s: int | None = None
+    restart_s: int | None = None
+    cost_usd_micro: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """One cluster in one decision. `total_usd_micro` None = it cannot be priced. Candidates keep all rejections."""
 
@@ -219,10 +247,17 @@ class Candidate:
     placements: tuple[Placement, ...]
     observed_at: datetime | None
     view_digest: str
+    preempts: tuple[Victim, ...] = ()
+    """Whom Kueue would stop for it there. What stopping them costs, as far as that is known, is in the total."""
 
     @property
     def eligible(self) -> bool:
         return not self.rejections and self.total_usd_micro is not None
+
+    @property
+    def loss_known(self) -> bool:
+        """Whether it is known of everybody who would be stopped what that costs."""
+        return all(victim.cost_usd_micro is not None for victim in self.preempts)
 
 
 @dataclass(frozen=True, slots=True)

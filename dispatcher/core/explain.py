@@ -27,6 +27,8 @@ from dispatcher.core.declaration import InputProblem
 from dispatcher.core.explain_bills import advice_text as advice_text
 from dispatcher.core.explain_bills import bill_text as bill_text
 from dispatcher.core.explain_order import reserved_text
+from dispatcher.core.explain_preemption import by_stopping_text, not_preemptible_text, reclaimed_text
+from dispatcher.core.explain_preemption import victim_text as victim_text
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.resources import is_gpu
 from dispatcher.core.units import clock_time, quantity, signed_money, span
@@ -45,6 +47,7 @@ _TERMS = {
     TermKind.INTERRUPTION: "interruption",
     TermKind.STRANDED: "stranded",
     TermKind.ENERGY: "energy",
+    TermKind.PREEMPTION: "preemption",
 }
 _BASIS = {
     Basis.DECLARED: "as declared",
@@ -61,7 +64,7 @@ _RESOLVERS = {
 }
 _FITS = {
     Fit.NOW: "fits now",
-    Fit.BY_PREEMPTION: "fits by preempting lower priority",
+    Fit.BY_PREEMPTION: "fits by preemption",
     Fit.WHEN_OTHERS_LEAVE: "fits when others leave",
     Fit.NEVER: "never fits as it is",
     Fit.UNKNOWN: "unknown",
@@ -78,7 +81,7 @@ def sentence(decision: Decision) -> str:
         return _waiting_sentence(decision)
     head = f"{winner.cluster}: {money(winner.total_usd_micro or 0)} expected ({_terms_in_short(winner)})"
     if winner.fit is Fit.BY_PREEMPTION:
-        head = f"{winner.cluster}, by preempting lower priority: {head.partition(': ')[2]}"
+        head = f"{winner.cluster}, {by_stopping_text(winner)}: {head.partition(': ')[2]}"
     if decision.ahead is not None:
         head = f"{winner.cluster}, when others leave: {head.partition(': ')[2]}; nothing fits now"
     if decision.outcome is Outcome.ADD:
@@ -412,6 +415,8 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
     Reason.RESERVED: reserved_text,
     Reason.TOO_MANY_OUTSTANDING: _too_many,
     Reason.NOMINATION_REFUSED: _refused,
+    Reason.RECLAIMED: reclaimed_text,
+    Reason.NOT_PREEMPTIBLE: not_preemptible_text,
     Reason.OUTCOME_UNKNOWN: lambda d: f"may not run it again: it may have ended unseen{_since(d)}",
 }
 
@@ -440,6 +445,8 @@ def counterfactual_text(found: Counterfactual) -> str:
         return f"{found.cluster}: cannot be priced"
     if found.obstacle is Obstacle.TIE:
         return f"{found.cluster}: costs the same; the choice between equals is by a stable hash"
+    if found.obstacle is Obstacle.LOSS_UNKNOWN:
+        return f"{found.cluster}: would have to stop work of which nobody knows what that costs"
     if found.obstacle is Obstacle.PREEMPTION:
         return f"{found.cluster}: would have to preempt, and what fits now goes first"
     parts = _differences_in_short(found.differences)

@@ -9,7 +9,7 @@ from dispatcher.core.policy import Policy
 from dispatcher.core.rulings import standing_of
 from dispatcher.core.seal import Trouble, Trust, age_s
 from dispatcher.core.units import clock_time, span
-from dispatcher.core.watchdog import Finding, FindingCode
+from dispatcher.core.watchdog import TAKEN_BACK, Finding, FindingCode
 
 
 def finding_text(finding: Finding, now: datetime) -> str:
@@ -38,6 +38,19 @@ def _not_latched(finding: Finding, age: str) -> str:
 
 def _stopped(finding: Finding, age: str) -> str:
     return f"not running: evicted on {finding.cluster}{age}{_reason(finding)}; it is dispatched again"
+
+
+def _reclaimed(finding: Finding, age: str) -> str:
+    return (
+        f"not running: the quota that it had borrowed on {finding.cluster} was taken back{age}{_reason(finding)}; "
+        "it is dispatched again, and borrows nothing there for a while"
+    )
+
+
+def _hub_preempted(finding: Finding, age: str) -> str:
+    taken_back = finding.detail.reason.startswith(TAKEN_BACK)
+    why = "the quota that it had borrowed was taken back" if taken_back else "more urgent work needed its quota"
+    return f"not running: {why} on the hub{age}{_reason(finding)}; it is dispatched again when it has quota"
 
 
 def _refused(what: str) -> Callable[[Finding, str], str]:
@@ -143,6 +156,7 @@ _TEXTS: Mapping[FindingCode, Callable[[Finding, str], str]] = {
     FindingCode.LEFT_BEHIND: _left_behind,
     FindingCode.NOT_LATCHED: _not_latched,
     FindingCode.COPY_EVICTED: _stopped,
+    FindingCode.COPY_RECLAIMED: _reclaimed,
     FindingCode.COPY_REJECTED: _refused("rejected by an admission check"),
     FindingCode.COPY_DEACTIVATED: _refused("deactivated"),
     FindingCode.COPY_OUT_OF_SYNC: _out_of_sync,
@@ -153,6 +167,7 @@ _TEXTS: Mapping[FindingCode, Callable[[Finding, str], str]] = {
     FindingCode.EVICTION_STUCK: _stuck,
     FindingCode.TWO_COPIES_RUNNING: _twice,
     FindingCode.HUB_RUNS_IT: _hub_runs_it,
+    FindingCode.HUB_PREEMPTED: _hub_preempted,
     FindingCode.CLUSTER_GONE: _cluster_gone,
     FindingCode.ILLEGAL_WAITING: _illegal("nominated"),
     FindingCode.ILLEGAL_RUNNING: _illegal("RUNS"),

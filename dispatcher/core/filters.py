@@ -142,11 +142,17 @@ def annotation(context: Context) -> Rejections:
 
 def avoided(context: Context) -> Rejections:
     """A cluster that refused, could not make or lost this very workload is left out for a while; where it may have
-    run to its end unseen, every cluster is (core/watchdog.py, FR-RAC-03, FR-RAC-06)."""
+    run to its end unseen, every cluster is (core/watchdog.py, FR-RAC-03, FR-RAC-06). One whose owner has taken back
+    what it had borrowed there is left out for what it would borrow again."""
     found: list[Rejection] = []
     for entry in context.request.avoided:
         concerns = entry.cluster is None or entry.cluster == context.cluster.name
-        if not concerns or not entry.excluded or (entry.until is not None and entry.until <= context.now):
+        if not concerns or (entry.until is not None and entry.until <= context.now):
+            continue
+        if entry.while_borrowing and context.fit.borrows:
+            detail = Detail(context.fit.queue or "", since=entry.since, seen=(entry.code,))
+            found.append(Rejection(Reason.RECLAIMED, Resolver.WAIT, detail))
+        if not entry.excluded:
             continue
         reason = Reason.FAILED_HERE if entry.until is not None else Reason.OUTCOME_UNKNOWN
         resolver = Resolver.WAIT if entry.until is not None else Resolver.OWNER

@@ -17,6 +17,8 @@ from dispatcher.core.index import demand_of
 from dispatcher.core.nodes import PodGroup, pod_group, toleration_of
 from dispatcher.core.outlook import judge_nodes
 from dispatcher.core.place import Broken, Place, held_rejection, taint_rejection
+from dispatcher.core.preemption import Preemptor, Target, once_gone
+from dispatcher.core.quota import FlavorResource
 from dispatcher.core.resources import PODS, is_gpu
 from dispatcher.core.selectors import FlavorMatch, FlavorVerdict, match_flavor, untolerated
 from dispatcher.core.snapshot import ClusterQueueView, ResourceGroup
@@ -27,10 +29,11 @@ class QuotaState(IntEnum):
     """How an amount meets a queue's quota, best first."""
 
     FITS = 0
-    PREEMPT = 1
-    HELD = 2
-    SHORT = 3
-    NEVER = 4
+    RECLAIM = 1
+    PREEMPT = 2
+    HELD = 3
+    SHORT = 4
+    NEVER = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class FitReport:
     broken: tuple[Broken, ...] = ()
     borrows: bool = False
     """Whether the queue would use more than its own quota, which the owner may take back."""
+    targets: tuple[Target, ...] = ()
+    """Whom Kueue would stop for it, where it fits by preemption."""
 
 
 UNKNOWN_FIT = FitReport(Fit.UNKNOWN)
@@ -76,7 +81,7 @@ class _Draft:
     products: list[Rejection] = field(default_factory=list)
     quota: list[Rejection] = field(default_factory=list)
     held: list[Rejection] = field(default_factory=list)
-    taken: dict[tuple[FlavorName, str], int] = field(default_factory=dict)
+    taken: dict[FlavorResource, int] = field(default_factory=dict)
     unknown: bool = False
 
 
@@ -88,8 +93,11 @@ def judge_fit(place: Place) -> FitReport:
     complete = all(pod_set.name in draft.picks for pod_set in place.request.pod_sets)
     outlook = judge_nodes(place, _groups(place, draft), _main_flavors(place, draft))
     by_quota = _quota_fit(draft, complete)
+    targets = _targets(place, draft) if by_quota is Fit.BY_PREEMPTION else None
+    if by_quota is Fit.BY_PREEMPTION and targets is None:
+        by_quota = Fit.WHEN_OTHERS_LEAVE
     fit = _worst(by_quota, outlook.fit)
-    preempting = by_quota is Fit.BY_PREEMPTION and outlook.when_empty
+    preempting = targets is not None and outlook.when_empty
     if preempting:
         fit = Fit.BY_PREEMPTION
     return FitReport(
@@ -102,13 +110,34 @@ def judge_fit(place: Place) -> FitReport:
         nodes=() if preempting else outlook.nodes,
         held=tuple(draft.held) or (() if preempting else outlook.held),
         broken=outlook.broken,
-        borrows=_borrows(place, draft),
+        borrows=_borrows(place, draft, targets or ()),
+        targets=targets or () if preempting else (),
     )
 
 
-def _borrows(place: Place, draft: _Draft) -> bool:
-    name, quota = place.queue.name, place.room.quota
+def _borrows(place: Place, draft: _Draft, targets: tuple[Target, ...]) -> bool:
+    name, quota = place.queue.name, once_gone(place.room.quota, targets)
     return any(quota.used(name, fr) + amount > quota.nominal(name, fr) for fr, amount in draft.taken.items())
+
+
+def _preemptor(place: Place) -> Preemptor:
+    return Preemptor(place.room.quota, place.queue, place.request.priority, place.index.holders())
+
+
+def _targets(place: Place, draft: _Draft) -> tuple[Target, ...] | None:
+    """Whom Kueue would stop for the whole gang; None where each resource alone could be freed, but not all of them."""
+    free = place.room.quota.available
+    short = {fr: amount for fr, amount in sorted(draft.taken.items()) if amount > free(place.queue.name, fr)}
+    found = _preemptor(place).targets(draft.taken, frozenset(short))
+    if found is None:
+        (flavor, resource), needed = next(iter(short.items()))
+        _note(place, _short(place, flavor, resource, needed), draft)
+    return found
+
+
+def _short(place: Place, flavor: FlavorName, resource: str, needed: int) -> Pick:
+    left = place.room.quota.available(place.queue.name, (flavor, resource))
+    return Pick(flavor, QuotaState.SHORT, resource, needed, max(0, left))
 
 
 def _worst(*fits: Fit) -> Fit:
@@ -124,6 +153,7 @@ def _quota_fit(draft: _Draft, complete: bool) -> Fit:
     worst = max((pick.state for picks in draft.picks.values() for pick in picks), default=QuotaState.FITS)
     return {
         QuotaState.FITS: Fit.NOW,
+        QuotaState.RECLAIM: Fit.BY_PREEMPTION,
         QuotaState.PREEMPT: Fit.BY_PREEMPTION,
         QuotaState.HELD: Fit.WHEN_OTHERS_LEAVE,
         QuotaState.SHORT: Fit.WHEN_OTHERS_LEAVE,
@@ -294,28 +324,22 @@ def _quota_state(place: Place, flavor: FlavorName, resource: str, needed: int) -
         return Pick(flavor, QuotaState.NEVER, resource, needed, most)
     if needed <= place.index.base.quota.available(name, fr):
         return Pick(flavor, QuotaState.HELD, resource, needed, max(0, free))
-    state = QuotaState.PREEMPT if _preemptible(place, fr, needed) else QuotaState.SHORT
-    return Pick(flavor, state, resource, needed, max(0, free))
+    return Pick(flavor, _preempting(place, fr, needed), resource, needed, max(0, free))
 
 
-def _preemptible(place: Place, fr: tuple[FlavorName, str], needed: int) -> bool:
-    """Whether lower-priority reservations, which the queue may preempt, would make room (FR-NOM-10).
+def _preempting(place: Place, fr: FlavorResource, needed: int) -> QuotaState:
+    """Whether those whom Kueue would stop make room (FR-NOM-10), and whether giving back what is borrowed is enough:
+    Kueue takes a flavor of which that is true before one where its own work must give way.
 
-    Kueue preempts for what fits in the queue's nominal quota: in the queue itself, and among queues of its cohort that
-    use more than their own. An estimate on the safe side: only victims that we see, never what a hold promised.
+    An estimate on the safe side: only victims that we see, never what a hold promised.
     """
-    queue, tree = place.queue, place.room.quota
-    if needed > tree.nominal(queue.name, fr):
-        return False
-    freed = 0
-    priority = place.request.priority
-    if queue.preempts_lower_priority:
-        freed += place.index.below(queue.name, *fr, priority)
-    if queue.reclaims_within_cohort:
-        for other in sorted(tree.cohort_members(queue.name) - {queue.name}):
-            borrowed = max(0, tree.used(other, fr) - tree.nominal(other, fr))
-            freed += min(borrowed, place.index.below(other, *fr, priority))
-    return needed <= tree.available(queue.name, fr) + freed
+    if not (place.queue.preempts_lower_priority or place.queue.reclaims_within_cohort):
+        return QuotaState.SHORT
+    preemptor = _preemptor(place)
+    found = preemptor.targets({fr: needed}, frozenset({fr})) if preemptor.may(fr, needed) else None
+    if found is None:
+        return QuotaState.SHORT
+    return QuotaState.RECLAIM if all(target.reclaimed for target in found) else QuotaState.PREEMPT
 
 
 def _note(place: Place, pick: Pick, draft: _Draft) -> None:

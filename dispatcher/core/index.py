@@ -22,6 +22,7 @@ from dispatcher.core.nodes import (
     table_source,
     toleration_of,
 )
+from dispatcher.core.preemption import Holders, holders_of
 from dispatcher.core.quota import QuotaTree, quota_tree
 from dispatcher.core.resources import PODS, Resources
 from dispatcher.core.snapshot import ClusterSnapshot, Hold, WorkerCopy, WorkerView, digest_of, digest_of_all
@@ -61,10 +62,13 @@ class ClusterIndex:
     parts: _Parts
     _holds: list[Hold] = field(default_factory=list)
     _rooms: list[Room] = field(default_factory=list)
+    _holders: Holders | None = None
 
-    def below(self, queue: QueueName, flavor: FlavorName, resource: str, priority: int) -> int:
-        """How much workloads of lower priority have reserved in a queue: what a preemption there could free."""
-        return sum(amount for p, amount in self.reservations.get((queue, flavor, resource), ()) if p < priority)
+    def holders(self) -> Holders:
+        """Everything that has quota here, as Kueue would stop it; worked out when somebody asks."""
+        if self._holders is None:
+            self._holders = holders_of(self.view, self.base.quota)
+        return self._holders
 
     def room(self, holds: tuple[Hold, ...]) -> Room:
         """The room left when these holds, oldest first, have taken theirs; remembered as far as two lists agree."""

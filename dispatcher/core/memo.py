@@ -127,7 +127,8 @@ def view_digest(cluster: ClusterSnapshot, index: ClusterIndex | None) -> str:
 def body_digest(candidate: Candidate) -> str:
     """The digest of what was found of a candidate; the age of its view is in the snapshot's digest."""
     c = candidate
-    return digest_of((c.cluster, c.fit, c.rejections, c.terms, c.total_usd_micro, c.queue, c.placements))
+    told = (c.cluster, c.fit, c.rejections, c.terms, c.total_usd_micro, c.queue, c.placements)
+    return digest_of((*told, c.preempts) if c.preempts else told)
 
 
 def ground_digest(cluster: ClusterSnapshot, seen: str, holds: Iterable[Hold]) -> str:

@@ -53,12 +53,12 @@ def offers_of(
             unknown = Rejection(Reason.PRICE_UNKNOWN, Resolver.OPERATOR, missing)
             found.append(Offer(pod_set, None, bool(gpus), milli, 1000, unknown))
             continue
-        price = _price(site, flavor, bool(gpus), book, dated)
+        price = price_of(site, flavor, bool(gpus), book, dated)
         found.append(Offer(pod_set, flavor, bool(gpus), milli, flavor.speed(workload_class), price))
     return tuple(found)
 
 
-def _price(
+def price_of(
     site: ClusterPolicy, flavor: FlavorPolicy, has_gpus: bool, book: PriceBook, dated: datetime
 ) -> ComputePrice | Rejection:
     """The price by which a pod set is billed on a flavor: cores pay for cores, and never stand for GPUs."""

@@ -70,6 +70,28 @@ class QuotaTree:
         root = self._root(queue_key(queue))
         return frozenset(QueueName(n) for kind, n in self.limits if kind == "queue" and self._root((kind, n)) == root)
 
+    def ancestors(self, queue: QueueName) -> tuple[NodeKey, ...]:
+        """The cohorts above a queue, nearest first."""
+        found: list[NodeKey] = []
+        key = self.parents.get(queue_key(queue))
+        while key is not None:
+            found.append(key)
+            key = self.parents.get(key)
+        return tuple(found)
+
+    def children(self, key: NodeKey) -> tuple[NodeKey, ...]:
+        """The cohorts and queues right below a cohort, by name."""
+        return tuple(sorted(child for child, parent in self.parents.items() if parent == key))
+
+    def beyond(self, key: NodeKey, fr: FlavorResource, more: int = 0) -> int:
+        """By how much a queue or cohort uses more than its own, once it uses `more`; below zero: what is left of it."""
+        own = self.subtree.get(key, _NO_AMOUNTS).get(fr, 0)
+        return self.usage.get(key, _NO_AMOUNTS).get(fr, 0) + more - own
+
+    def kept_free(self, key: NodeKey, fr: FlavorResource) -> int:
+        """What is free of the part that a node never lends."""
+        return max(0, self._local(key, fr) - self.usage.get(key, _NO_AMOUNTS).get(fr, 0))
+
     def with_usage(self, queue: QueueName, amounts: Amounts) -> QuotaTree:
         """The tree after the queue reserves `amounts` more (below zero: after it gives them back)."""
         usage = dict(self.usage)

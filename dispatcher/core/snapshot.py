@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from types import MappingProxyType
 from dispatcher.core.ids import ClusterName, DataSetName, DecisionId, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.resources import NOTHING, Resources
 from dispatcher.core.traffic import EMPTY, Traffic
-from dispatcher.core.workload import CheckState, HubWorkload, OwnerMeta, PodSet
+from dispatcher.core.workload import CheckState, HubWorkload, OwnerMeta, PodSet, WorkloadClass
 
 NO_MAPPING: Mapping[str, object] = MappingProxyType({})
 MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
@@ -148,6 +148,11 @@ class ClusterQueueView:
     preempts_lower_priority: bool = False
     reclaims_within_cohort: bool = False
     pending: int = 0
+    reclaims_any: bool = False
+    """Whether it takes back from any priority, where it reclaims; else from lower ones only."""
+    preempts_while_borrowing: bool = False
+    borrowing_threshold: int | None = None
+    """Of which priority at most it stops others for what it borrows; None: of any below the one who starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +205,8 @@ class WorkerCopy:
     bound_pods: int = 0
     job_kind: str = ""
     job_name: str = ""
+    preempted_by: str = ""
+    """Why it was preempted, where its eviction is that: Kueue's own reason (core/watchdog.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +242,15 @@ def link_of(view: HubView | WorkerView | None, silence_limit_s: int, now: dateti
     if (now - view.observed_at).total_seconds() > silence_limit_s:
         return Link.STALE
     return Link.CONNECTED
+
+
+@dataclass(frozen=True, slots=True)
+class Stake:
+    """What the hub knows of work that runs and that a decision might stop: its class, and how often it saves what it
+    has done; None: not known, and no checkpoints."""
+
+    workload_class: WorkloadClass | None
+    checkpoint_interval_s: int | None
 
 
 # --- holds and the whole -----------------------------------------------------------------------------------------
@@ -289,6 +305,8 @@ class Snapshot:
     traffic: Traffic = EMPTY
     wall_ahead_s: int = 0
     """How far the wall clock was ahead of the instant of the snapshot; dates are judged by the later (instants.py)."""
+    stakes: Mapping[str, Stake] = field(default_factory=dict)
+    """Of those whom this decision might stop, by namespace/name, sorted."""
 
     def cluster(self, name: ClusterName) -> ClusterSnapshot | None:
         return next((c for c in self.clusters if c.name == name), None)
@@ -297,10 +315,10 @@ class Snapshot:
         """The same fleet, as one request meets it."""
         if traffic is self.traffic:
             return self
-        return Snapshot(self.clusters, self.holds, traffic, self.wall_ahead_s)
+        return replace(self, traffic=traffic)
 
     def with_hold(self, hold: Hold) -> Snapshot:
-        return Snapshot(self.clusters, (*self.holds, hold), self.traffic, self.wall_ahead_s)
+        return replace(self, holds=(*self.holds, hold))
 
 
 def digest_of(value: object) -> str:

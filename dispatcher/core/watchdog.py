@@ -28,6 +28,8 @@ DEACTIVATED = "Deactivated"
 REJECTED_BY_CHECK = "DeactivatedDueToAdmissionCheck"
 EVICTED_BY_HUB = "DeactivatedDueToEvictedOnManagerCluster"
 READY, RETRY, REJECTED = "Ready", "Retry", "Rejected"
+TAKEN_BACK = "InCohort"
+"""What Kueue's reasons begin with when it preempts for the sake of who lends, or of the shares of queues."""
 
 LATCH_LIMIT_S = 60
 """MultiKueue latches 1 to 2 s after a worker has admitted, later when hundreds wait for its 5 calls a second."""
@@ -47,6 +49,7 @@ class FindingCode(StrEnum):
     LEFT_BEHIND = "left-behind"
     NOT_LATCHED = "not-latched"
     COPY_EVICTED = "copy-evicted"
+    COPY_RECLAIMED = "copy-reclaimed"
     COPY_REJECTED = "copy-rejected"
     COPY_DEACTIVATED = "copy-deactivated"
     COPY_OUT_OF_SYNC = "copy-out-of-sync"
@@ -57,6 +60,7 @@ class FindingCode(StrEnum):
     EVICTION_STUCK = "eviction-stuck"
     TWO_COPIES_RUNNING = "two-copies-running"
     HUB_RUNS_IT = "hub-runs-it"
+    HUB_PREEMPTED = "hub-preempted"
     CLUSTER_GONE = "cluster-gone"
     ILLEGAL_WAITING = "illegal-waiting"
     ILLEGAL_RUNNING = "illegal-running"
@@ -298,8 +302,22 @@ def _fault(workload: HubWorkload, cluster: ClusterName, copy: WorkerCopy, views:
     if copy.evicted_reason == EVICTED_BY_CHECK:
         return _of_copy(FindingCode.PROVISIONING_FAILED, workload, cluster, copy, reason=copy.evicted_reason)
     if copy.evicted_at is not None:
-        return _of_copy(FindingCode.COPY_EVICTED, workload, cluster, copy, reason=copy.evicted_reason)
+        taken_back = copy.preempted_by.startswith(TAKEN_BACK)
+        code = FindingCode.COPY_RECLAIMED if taken_back else FindingCode.COPY_EVICTED
+        return _of_copy(code, workload, cluster, copy, reason=copy.preempted_by or copy.evicted_reason)
     return _name_taken(workload, cluster, copy, views)
+
+
+def _hub_preempted(workload: HubWorkload, seen: Attempt) -> Iterator[Finding]:
+    """The hub's own Kueue has taken its quota: for more urgent work, or for the queue whose quota it had borrowed.
+
+    Kueue does all that follows; this only tells the owner why it stopped. It holds until it has quota again.
+    """
+    if workload.evicted_at is not None and workload.preempted_by:
+        detail = FindingDetail(reason=workload.preempted_by)
+        yield Finding(
+            FindingCode.HUB_PREEMPTED, workload.uid, workload.key, seen.placed, since=workload.evicted_at, detail=detail
+        )
 
 
 def _name_taken(workload: HubWorkload, cluster: ClusterName, copy: WorkerCopy, views: Views) -> Finding | None:
@@ -341,6 +359,7 @@ def _of_workload(workload: HubWorkload, phase: Phase, seen: Attempt, views: View
     yield from _stuck(workload, phase, seen, views)
     yield from _twice(workload, views)
     yield from _hub_runs_it(workload, phase, whole)
+    yield from _hub_preempted(workload, seen)
     yield from _cluster_gone(workload, phase, views)
 
 

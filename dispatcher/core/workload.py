@@ -106,6 +106,8 @@ class HubWorkload:
     group_key: str | None = None
     template_keys: tuple[tuple[str, str], ...] = ()
     problem: str | None = None
+    preempted_by: str = ""
+    """Why the hub itself has preempted it, as long as it is evicted for that: Kueue's own reason."""
 
     @property
     def key(self) -> str:
@@ -175,6 +177,8 @@ class Avoided:
     since: datetime
     until: datetime | None
     excluded: bool
+    while_borrowing: bool = False
+    """It rejects the cluster as long as the workload would take borrowed quota there, and costs nothing otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

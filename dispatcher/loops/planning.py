@@ -26,6 +26,7 @@ from dispatcher.core.workload import HubWorkload, OwnerMeta, Request, WorkloadCl
 from dispatcher.loops.hold_back import HoldBack, Memory
 from dispatcher.loops.line import DECIDED, InLine, WaitingLine
 from dispatcher.loops.lull import Lull, Scene
+from dispatcher.loops.ours import Ours
 from dispatcher.loops.patience import Patience
 from dispatcher.loops.requests import Requests
 from dispatcher.loops.rhythm import Breaker, Retries
@@ -89,6 +90,7 @@ class Planner:
     _requests: Requests = field(default_factory=Requests)
     _line: WaitingLine = field(default_factory=WaitingLine)
     _held_back: Memory = field(default_factory=Memory)
+    _ours: Ours = field(default_factory=Ours)
     _recalled: set[WorkloadUid] = field(default_factory=set)
     """Whose newest decision was asked of the store in this term."""
     _ownerless: dict[WorkloadUid, datetime] = field(default_factory=dict)
@@ -203,12 +205,21 @@ class Planner:
 
     async def _decide_behind(self, seen: Inputs, back: HoldBack, slices: Slices) -> tuple[Inputs, Decision]:
         """Decide; and where that would delay somebody ahead who cannot start, once more with what they reserved."""
-        decision = await self._decide(seen, slices)
+        seen, decision = await self._decide_knowing(seen, slices)
         reserved = await back.in_the_way(seen.request, decision, seen.snapshot, slices.pause)
         if not reserved:
             return seen, decision
         traffic = replace(seen.snapshot.traffic, reserved=reserved)
         seen = Inputs(seen.request, seen.snapshot.amid(traffic), seen.policy, seen.now)
+        return await self._decide_knowing(seen, slices)
+
+    async def _decide_knowing(self, seen: Inputs, slices: Slices) -> tuple[Inputs, Decision]:
+        """Decide; and where that may stop some of ours, once more with what the hub knows of them."""
+        decision = await self._decide(seen, slices)
+        stakes = self._ours.stakes(decision, self.state.hub_view(), seen.policy)
+        if stakes == seen.snapshot.stakes:
+            return seen, decision
+        seen = replace(seen, snapshot=replace(seen.snapshot, stakes=stakes))
         return seen, await self._decide(seen, slices)
 
     async def _decide(self, seen: Inputs, slices: Slices) -> Decision:

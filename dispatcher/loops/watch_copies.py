@@ -51,6 +51,11 @@ EXCLUDED = frozenset(
 """The cluster is left out for a while, twice as long each time."""
 
 
+TAKEN_BACK = frozenset({FindingCode.COPY_RECLAIMED})
+"""The cluster is left out for what the workload would borrow there again, for a while and twice as long each time: the
+owner of that quota is there now, and would take it back once more. On quota of its own it may go there at once."""
+
+
 @dataclass(slots=True)
 class CopiesLoop:
     state: FleetState
@@ -139,11 +144,16 @@ class CopiesLoop:
             until = now + timedelta(seconds=PENALTY_S)
             self._put(finding.workload, Avoided(cluster, code.value, now, until, excluded=False))
         elif code in EXCLUDED and cluster is not None:
-            key = (finding.workload, cluster, code.value)
-            times = self._times[key] = self._times.get(key, 0) + 1
-            seconds = min(LONGEST_EXCLUSION_S, EXCLUSION_S * 2 ** min(times - 1, 10))
-            until = now + timedelta(seconds=seconds)
+            until = self._longer_each_time(finding, now)
             self._put(finding.workload, Avoided(cluster, code.value, now, until, excluded=True))
+        elif code in TAKEN_BACK and cluster is not None:
+            until = self._longer_each_time(finding, now)
+            self._put(finding.workload, Avoided(cluster, code.value, now, until, excluded=False, while_borrowing=True))
+
+    def _longer_each_time(self, finding: Finding, now: datetime) -> datetime:
+        key = (finding.workload, finding.cluster, finding.code.value)
+        times = self._times[key] = self._times.get(key, 0) + 1
+        return now + timedelta(seconds=min(LONGEST_EXCLUSION_S, EXCLUSION_S * 2 ** min(times - 1, 10)))
 
     def _put(self, uid: WorkloadUid, entry: Avoided) -> None:
         """One entry for a cluster and a cause; the newest counts. Sorted: requests are digested."""

@@ -208,8 +208,9 @@ def _may_fit(index: ClusterIndex, room: Room, kind: _Kind, flavor: FlavorName) -
     if resource is None or not is_gpu(resource):
         return True
     each = pods.per_pod.get(resource)
+    any_priority = index.view.queues[queue].reclaims_any
     if any(
-        entries and entries[0][0] < priority
+        entries and (any_priority or entries[0][0] < priority)
         for (_, held, of), entries in index.reservations.items()
         if held == flavor and of == resource
     ):

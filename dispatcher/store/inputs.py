@@ -25,7 +25,7 @@ from dispatcher.core.ids import DecisionId
 from dispatcher.core.plain import PlainCodec, PlainError, plain_codec
 from dispatcher.core.policy import Policy
 from dispatcher.core.replay import Inputs
-from dispatcher.core.snapshot import ClusterSnapshot, Hold, MultiKueueClusterView, NodeView, Snapshot, WorkerView
+from dispatcher.core.snapshot import ClusterSnapshot, Hold, MultiKueueClusterView, NodeView, Snapshot, Stake, WorkerView
 from dispatcher.core.traffic import EMPTY, Traffic
 from dispatcher.core.workload import Request
 from dispatcher.logs import get_logger
@@ -54,6 +54,7 @@ _HEAD: dict[str, PlainCodec[Any]] = {
 }
 _HOLD, _POLICY, _REQUEST = plain_codec(Hold), plain_codec(Policy), plain_codec(Request)
 _TRAFFIC = plain_codec(Traffic)
+_STAKES: PlainCodec[Any] = plain_codec(Mapping[str, Stake])
 _MULTIKUEUE: PlainCodec[Any] = plain_codec(MultiKueueClusterView)
 _INSTANT: PlainCodec[Any] = plain_codec(datetime)
 
@@ -146,6 +147,8 @@ class Packer:
         }
         if seen.snapshot.traffic != EMPTY:
             document["traffic"] = _TRAFFIC.encode(seen.snapshot.traffic)
+        if seen.snapshot.stakes:
+            document["stakes"] = _STAKES.encode(seen.snapshot.stakes)
         if seen.snapshot.wall_ahead_s:
             document["wall_ahead_s"] = seen.snapshot.wall_ahead_s
         return Packed(decision, _compressed(document), tuple(sorted(new.items())))
@@ -451,7 +454,11 @@ def unpacked(content: bytes, pieces: Mapping[str, bytes]) -> Inputs:
         return Inputs(
             request=_REQUEST.decode(document["request"]),
             snapshot=Snapshot(
-                clusters, holds, _TRAFFIC.decode(document.get("traffic", {})), document.get("wall_ahead_s", 0)
+                clusters,
+                holds,
+                _TRAFFIC.decode(document.get("traffic", {})),
+                document.get("wall_ahead_s", 0),
+                _STAKES.decode(document.get("stakes", [])),
             ),
             policy=_POLICY.decode(_plain(pieces[document["policy"]], "policy")),
             now=_INSTANT.decode(document["now"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dispatcher.core import explain
 from dispatcher.core.counterfactual import Counterfactual
-from dispatcher.core.decision import Candidate, CheckpointAdvice, Decision, Line, Rejection, Term
+from dispatcher.core.decision import Candidate, CheckpointAdvice, Decision, Line, Rejection, Term, Victim
 from dispatcher.core.ids import ClusterName, DecisionId
 from dispatcher.web.models import (
     BillLine,
@@ -21,6 +21,7 @@ from dispatcher.web.models import (
     PlacementView,
     RejectionView,
     TermView,
+    VictimView,
     WaitView,
     WhyNotCode,
     WhyNotView,
@@ -109,6 +110,25 @@ def candidate(found: Candidate, decision: Decision) -> CandidateView:
         observed_at=found.observed_at,
         data_age_s=age_s(found.observed_at, decision.decided_at) if found.observed_at is not None else None,
         view_digest=found.view_digest,
+        preempts=tuple(_victim(victim) for victim in found.preempts),
+    )
+
+
+def _victim(victim: Victim) -> VictimView:
+    return VictimView(
+        key=victim.key,
+        ours=victim.ours,
+        queue=victim.queue,
+        priority=victim.priority,
+        gpus=victim.gpus,
+        reclaimed=victim.reclaimed,
+        began_at=victim.began_at,
+        workload_class=victim.workload_class,
+        checkpoint_s=victim.checkpoint_s,
+        lost_s=victim.lost_s,
+        restart_s=victim.restart_s,
+        cost=money(victim.cost_usd_micro),
+        text=explain.victim_text(victim),
     )
 
 

@@ -16,6 +16,7 @@ from dispatcher.web.codes import StateCode as StateCode
 from dispatcher.web.models_cost import BillLine as BillLine
 from dispatcher.web.models_cost import CheckpointAdviceView as CheckpointAdviceView
 from dispatcher.web.models_cost import Money as Money
+from dispatcher.web.models_cost import VictimView as VictimView
 from dispatcher.web.models_law import FindingView, LawView
 from dispatcher.web.models_order import ExpectedView, TurnView
 from dispatcher.web.wire import Wire as Wire
@@ -72,6 +73,8 @@ class CandidateView(Wire):
     data_age_s: int | None
     """How old the view of this cluster was when the decision was made; null = it had never been seen."""
     view_digest: str
+    preempts: tuple[VictimView, ...] = ()
+    """Whom Kueue would stop there for the start; what that costs is the term `preemption`."""
 
 
 class EstimateView(Wire):

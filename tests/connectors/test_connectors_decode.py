@@ -434,6 +434,49 @@ def test_preemption_within_a_queue(policy: str) -> None:
     assert not found.reclaims_within_cohort
 
 
+@pytest.mark.parametrize(
+    ("preemption", "read"),
+    [
+        pytest.param({}, (False, False, False, None), id="nothing is written"),
+        pytest.param({"reclaimWithinCohort": "Never"}, (False, False, False, None), id="never"),
+        pytest.param({"reclaimWithinCohort": "LowerPriority"}, (True, False, False, None), id="from lower priority"),
+        pytest.param({"reclaimWithinCohort": "Any"}, (True, True, False, None), id="from any"),
+        pytest.param(
+            {"borrowWithinCohort": {"policy": "Never"}}, (False, False, False, None), id="not while borrowing"
+        ),
+        pytest.param(
+            {
+                "reclaimWithinCohort": "Any",
+                "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 7},
+            },
+            (True, True, True, 7),
+            id="while borrowing, up to a threshold",
+        ),
+    ],
+)
+def test_preemption_in_a_cohort(preemption: Raw, read: tuple[bool, bool, bool, int | None]) -> None:
+    found = decode_queues.cluster_queue(cluster_queue(preemption=preemption))
+    rights = (found.reclaims_within_cohort, found.reclaims_any, found.preempts_while_borrowing)
+    assert (*rights, found.borrowing_threshold) == read
+
+
+@pytest.mark.parametrize(
+    ("evicted", "preempted", "read"),
+    [
+        pytest.param(("True", "Preempted"), ("True", "InCohortReclamation"), "InCohortReclamation", id="as Kueue says"),
+        pytest.param(("True", "AdmissionCheck"), ("True", "InCohortReclamation"), "", id="evicted for something else"),
+        pytest.param(("False", "QuotaReserved"), ("True", "InClusterQueue"), "", id="no longer evicted"),
+        pytest.param(("True", "Preempted"), ("False", "QuotaReserved"), "", id="no longer preempted"),
+    ],
+)
+def test_why_it_was_preempted(evicted: tuple[str, str], preempted: tuple[str, str], read: str) -> None:
+    kinds = (("Evicted", evicted), ("Preempted", preempted))
+    said = [{**condition(kind, status), "reason": reason} for kind, (status, reason) in kinds]
+    raw = workload(status={"conditions": said})
+    assert hub_workload(raw).preempted_by == read
+    assert worker_copy(raw).copy.preempted_by == read
+
+
 def test_a_queue_with_an_unreadable_quota_is_no_queue() -> None:
     raw = cluster_queue()
     raw["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "-5"

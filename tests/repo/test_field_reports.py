@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-GROUPS = {"nom": 11, "rac": 12, "wat": 7, "aut": 3, "cfg": 6, "cli": 5}
+GROUPS = {"nom": 11, "rac": 12, "wat": 7, "aut": 3, "cfg": 6, "cli": 5, "sco": 18, "scl": 2}
 """How many reports a group has; they are numbered from 1."""
 IDS = [f"{group}_{number:02d}" for group, most in GROUPS.items() for number in range(1, most + 1)]
 NAME = re.compile(r"^ *(?:async )?def (test_fr_([a-z]{3}_\d\d)_\w+)", re.MULTILINE)

@@ -106,7 +106,7 @@ def test_a_gang_that_is_stopped_goes_on_from_its_last_checkpoint() -> None:
     """It writes one each 100 s of work, for 10 s; after 249 s it is stopped, with 200 s of work behind it and 400 s
     and three more checkpoints before it."""
     low = sim_job("low", 10, 600, pods=4, checkpoint=Checkpoint(10**9, 100, 10))
-    high = sim_job("high", 260, 100, pods=4, priority="production")
+    high = sim_job("high", 260, 100, pods=3, priority="production")  # within the 28 GPUs that its queue owns
 
     found = outcomes(scenario(low, high), "home-only")
 
@@ -121,7 +121,7 @@ def test_a_preemption_by_a_copy_that_wins_elsewhere_is_needless() -> None:
     """AllAtOnce sends an urgent gang everywhere: the fourth cluster has room, three stop somebody for it at once, and
     one of them wins."""
     lows = [sim_job(f"low-{number}", 10 + number, 6000, pods=4) for number in range(3)]
-    high = sim_job("high", 300, 600, pods=4, priority="production")
+    high = sim_job("high", 300, 600, pods=3, priority="production")
 
     found = outcomes(scenario(*lows, high), "all-at-once")
 

@@ -89,6 +89,30 @@ IN_ONE_LOOK: dict[str, tuple[HubWorkload, Mapping[ClusterName, object], float, F
         1,
         FindingCode.COPY_EVICTED,
     ),
+    "a preemption on the worker for a higher priority": (
+        PLACED,
+        {A: copy(evicted_at=at(1), evicted_reason="Preempted", preempted_by="InClusterQueue")},
+        1,
+        FindingCode.COPY_EVICTED,
+    ),
+    "borrowed quota that its owner takes back on the worker": (
+        PLACED,
+        {A: copy(evicted_at=at(1), evicted_reason="Preempted", preempted_by="InCohortReclamation")},
+        1,
+        FindingCode.COPY_RECLAIMED,
+    ),
+    "the same where the owner borrows himself": (
+        PLACED,
+        {A: copy(evicted_at=at(1), evicted_reason="Preempted", preempted_by="InCohortReclaimWhileBorrowing")},
+        1,
+        FindingCode.COPY_RECLAIMED,
+    ),
+    "a preemption by the hub itself": (
+        workload(evicted_at=T0, nominated=(), preempted_by="InCohortReclamation"),
+        {},
+        1,
+        FindingCode.HUB_PREEMPTED,
+    ),
     "an eviction on the worker that the hub has answered already": (
         workload(evicted_at=T0, nominated=()),
         {},

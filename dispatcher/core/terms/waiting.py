@@ -47,7 +47,7 @@ def _timed(what: str, seconds: int | None, hourly: int, source: str = "") -> Lin
 def _return_lines(context: Context, hourly: int) -> list[Line]:
     bill: list[Line] = []
     for entry in context.request.avoided:
-        if entry.excluded or entry.cluster != context.cluster.name or entry.until is None:
+        if entry.excluded or entry.while_borrowing or entry.cluster != context.cluster.name or entry.until is None:
             continue
         seconds = int((entry.until - context.now).total_seconds())
         if seconds > 0:
