@@ -143,17 +143,19 @@ class DispatchLoop:
         self._busy_s += self.state.clock.monotonic_s() - recording_s
         self._forget_gone()
         self.quiet_until = self.again_at()
-        self.planner.rest(self.quiet_until)
+        self.planner.rest(self.again_at)
         self.planner.warm = True
         self.settled.set()
         self.metrics.cycle.observe(self.state.clock.monotonic_s() - started_s)
 
-    def again_at(self) -> datetime:
-        """Until when a cycle comes out as the last one did, if nothing happens that any view shows.
+    def again_at(self, looked_at: datetime | None = None) -> datetime:
+        """Until when a cycle comes out as the last one did, if nothing happens that any view shows. `looked_at` is the
+        instant of that cycle; None = now, where no time passes in a cycle.
 
         How old a view may be is not asked: whoever watches tells of a silence.
         """
-        now, policy, ahead_s = self.state.clock.now(), self.state.policy, max(0, self.state.clock.wall_ahead_s())
+        now = looked_at or self.state.clock.now()
+        policy, ahead_s = self.state.policy, max(0, self.state.clock.wall_ahead_s())
         if self.state.avoided:
             return now  # what speaks against going back grows less all the time
         ttl_s = policy.limits.hold_ttl_s

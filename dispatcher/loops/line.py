@@ -69,6 +69,7 @@ class WaitingLine:
         """All of them, first in order first. `pause` is awaited every STRIDE workloads."""
         if policy is self._policy and self._hub is not None and _same(self._hub, hub):
             return self._line
+        self.book.begin(policy.order, now)
         touched = await self._look(hub, policy, now, pause)
         if touched or policy is not self._policy:
             shares = self.book.shares

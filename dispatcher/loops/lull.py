@@ -42,6 +42,7 @@ class Lull:
 
     scene: Scene
     back: HoldBack
+    looked_at: datetime
     until: datetime | None = None
 
     def lasts(self, scene: Scene, now: datetime) -> bool:

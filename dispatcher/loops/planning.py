@@ -7,7 +7,7 @@ thousand may wait: who was told to wait, and of whom nothing that was weighed ha
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -160,7 +160,7 @@ class Planner:
                 break
         self._kept += road.back.turns
         if first and self._decided == decided:
-            self._lull = Lull(scene, road.back)
+            self._lull = Lull(scene, road.back, now)
         return planned
 
     def _all_wait_on(self, scene: Scene, now: datetime) -> bool:
@@ -175,10 +175,11 @@ class Planner:
         self.memo.look(snapshot, policy, now)
         return Scene(hub, policy, self.memo.changed, dict(self.state.avoided))
 
-    def rest(self, until: datetime) -> None:
-        """Where nobody was decided on in the last pass, the next ones come out alike until then, if nothing changes."""
-        if self._lull is not None:
-            self._lull.until = until
+    def rest(self, again_at: Callable[[datetime], datetime]) -> None:
+        """Where nobody was decided on in the last pass, the next ones come out alike until then, if nothing changes.
+        That counts from the pass: what time has changed since must not be missed."""
+        if self._lull is not None and self._lull.until is None:
+            self._lull.until = again_at(self._lull.looked_at)
 
     async def _survey(
         self, store: Store, hub: HubView, snapshot: Snapshot, now: datetime, slices: Slices

@@ -35,6 +35,11 @@ class ShareBook:
     _worked_out_at: datetime | None = None
     _rules: OrderRules | None = None
 
+    def begin(self, rules: OrderRules, now: datetime) -> None:
+        """Before the first use is noted: each is then entered as it comes, and not thousands of them at once."""
+        if self._fading is None:
+            self._fading = Fading(Window(rules.share_half_life_s), now)
+
     def note(self, uid: WorkloadUid, usage: Usage | None, now: datetime) -> None:
         """What a workload has from now on; None: nothing (any more)."""
         known = self._now.get(uid)

@@ -155,6 +155,15 @@ async def test_a_cluster_that_takes_too_long_is_noticed_though_nothing_changes(t
     await bench.store.close()
 
 
+async def test_what_turns_while_a_pass_is_on_its_way_is_not_missed(bench: Bench) -> None:
+    looked_at, uid = bench.clock.now(), bench.workload("one").uid
+    bench.dispatch.planner.retries.failed(uid, looked_at)
+    turn = bench.dispatch.planner.retries.again_at(uid, looked_at)
+    bench.clock.advance(3600)
+    assert bench.dispatch.again_at(looked_at) == turn
+    assert bench.dispatch.again_at() > bench.clock.now()
+
+
 async def test_a_job_that_stays_away_is_told_at_the_end_of_its_grace(bench: Bench) -> None:
     """Its Workload is there, and nothing changes any more: the grace ends by itself."""
     seen = bench.state.hub_view()
