@@ -32,7 +32,7 @@ DEADLINE_S = 5.0
 
 
 def basics(api: ApiServer) -> None:
-    """What every cluster serves."""
+    """What every cluster serves; reviews of permissions, of which there are a hundred, only after `allow`."""
     kinds = ("clusterqueues", "cohorts", "localqueues", "resourceflavors", "workloads")
     api.serve(*(f"{KUEUE}/{kind}" for kind in kinds), "/api/v1/nodes", JOBS, PODS)
     api.serve("/apis/apps/v1/deployments", "/api/v1/configmaps")
@@ -42,7 +42,6 @@ def basics(api: ApiServer) -> None:
         "/apis": {"groups": [{"name": "jobset.x-k8s.io", "versions": [{"groupVersion": "jobset.x-k8s.io/v1alpha2"}]}]},
         "/apis/jobset.x-k8s.io/v1alpha2": {"resources": [{"name": "jobsets", "kind": "JobSet"}]},
     }
-    allow(api)
     api.faults["POST", WHO] = answering({"status": {"userInfo": {"username": f"admin-{api.name}"}}})
     api.put(f"{KUEUE}/clusterqueues", cluster_queue())
     api.put(f"{KUEUE}/localqueues", {**named("main", "team-a"), "spec": {"clusterQueue": "training"}})
@@ -121,6 +120,7 @@ async def bed() -> AsyncIterator[Bed]:
 
 
 async def test_everything_of_a_healthy_fleet_is_read(bed: Bed) -> None:
+    allow(bed.near)
     hub, workers = await bed.survey()
     assert (hub.cluster.error, hub.cluster.kubernetes, hub.cluster.account) == (None, "v1.36.3", "admin-hub")
     assert hub.cluster.identity == "uid-hub"
@@ -139,6 +139,7 @@ async def test_everything_of_a_healthy_fleet_is_read(bed: Bed) -> None:
 
 
 async def test_the_survey_changes_nothing(bed: Bed) -> None:
+    allow(bed.near)
     await bed.survey()
     for api in (bed.hub, bed.near, bed.far):
         assert {s.path for s in api.seen if s.method != "GET"} <= {REVIEWS, WHO}
@@ -206,6 +207,7 @@ async def test_a_cluster_that_answers_no_reviews_has_unknown_permissions(bed: Be
     bed.near.faults["POST", REVIEWS] = always(403, "no")
     _, workers = await bed.survey()
     assert workers["near"].cluster.denied is None
+    assert len(bed.near.requests("POST", REVIEWS)) == 2, "one for each of our two accounts there, and then no more"
 
 
 async def test_a_plan_for_a_cluster_that_the_hub_lacks_is_not_looked_at(bed: Bed) -> None:
