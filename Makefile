@@ -32,8 +32,9 @@ test: $(READY)   ## every test, the real fleet included
 test-oldest: $(READY) ## the contract suite on the oldest pair, Kueue 0.17.0 on Kubernetes 1.35.4; compiles them the first time
 	ENTREPOT_FLEET=oldest $(BIN)/python -m pytest tests/contract -m local
 
-test-long: $(READY) ## fifty kills, and five hundred jobs to their end, on the real fleet: about half an hour
-	ENTREPOT_LONG=1 $(BIN)/python -m pytest tests/local/test_kills_for_real.py tests/local/test_crowd_for_real.py -s
+test-long: $(READY) ## fifty kills, twelve of leaders, five hundred jobs to their end, on the real fleet: half an hour
+	ENTREPOT_LONG=1 $(BIN)/python -m pytest -s tests/local/test_kills_for_real.py \
+	  tests/local/test_replica_kills_for_real.py tests/local/test_crowd_for_real.py
 
 test-fast: $(READY) ## what a minute is enough for: no real fleet, no network
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m 'not local and not slow' --hypothesis-profile=fast -n 2 --dist loadfile

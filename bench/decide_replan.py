@@ -93,6 +93,9 @@ class Shown:
     async def run(self, wake: Any) -> None:
         raise NotImplementedError
 
+    async def stop(self, stop: Any) -> None:
+        raise NotImplementedError
+
 
 @dataclass(slots=True)
 class ShownHub:

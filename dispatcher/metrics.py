@@ -49,6 +49,9 @@ class Metrics:
     shadow_failures: Counter = field(init=False)
     findings: Counter = field(init=False)
     findings_open: Gauge = field(init=False)
+    endings: Counter = field(init=False)
+    footing: Gauge = field(init=False)
+    clusters_lost: Gauge = field(init=False)
     leading: Gauge = field(init=False)
     leader_changes: Counter = field(init=False)
     lease_failures: Counter = field(init=False)
@@ -109,7 +112,7 @@ class Metrics:
             "input_problems": Gauge("entrepot_input_problems", "Workloads held by what they say", registry=r),
             "tasks": Gauge("entrepot_tasks", "asyncio tasks that live; growth without end is a leak", registry=r),
         }
-        table |= _law_metrics(r) | _catalog_metrics(r)
+        table |= _law_metrics(r) | _catalog_metrics(r) | _loss_metrics(r)
         for name, metric in table.items():
             object.__setattr__(self, name, metric)
         for kind in (*PROBLEMS, OTHER):
@@ -118,6 +121,14 @@ class Metrics:
     def text(self) -> bytes:
         """The Prometheus exposition of this registry."""
         return generate_latest(self.registry)
+
+
+def _loss_metrics(r: CollectorRegistry) -> dict[str, Counter | Gauge]:
+    return {
+        "endings": Counter("entrepot_endings", "Attempts ended through the hub", ["code", "result"], registry=r),
+        "footing": Gauge("entrepot_footing", "1 for what may be concluded from silence now", ["mode"], registry=r),
+        "clusters_lost": Gauge("entrepot_clusters_lost", "Clusters that count as lost", registry=r),
+    }
 
 
 def _catalog_metrics(r: CollectorRegistry) -> dict[str, Counter | Gauge]:

@@ -13,6 +13,7 @@ from datetime import datetime
 from dispatcher.core.backfill import Expected
 from dispatcher.core.decision import Decision
 from dispatcher.core.declaration import InputProblem as InputProblem
+from dispatcher.core.footing import Footing
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.instants import later
 from dispatcher.core.order import Turn
@@ -80,6 +81,10 @@ class FleetState:
     law_findings: tuple[Finding, ...] = ()
     bundle_events: deque[BundleEvent] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
     avoided: dict[WorkloadUid, tuple[Avoided, ...]] = field(default_factory=dict)
+    footing: Footing = field(default_factory=Footing)
+    """What may be concluded from silence now."""
+    in_vain: dict[WorkloadUid, ClusterName] = field(default_factory=dict)
+    """Who waits for a preemption that does not come and could go elsewhere, with the cluster."""
     turns: Mapping[WorkloadUid, Turn] = field(default_factory=dict)
     """Where everything stands that waits for a decision, as of the last look."""
     expected: Callable[[Snapshot], Mapping[WorkloadUid, Expected]] | None = None

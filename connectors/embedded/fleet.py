@@ -97,7 +97,8 @@ class EmbeddedFleet:
             self.hub_cluster, self._driver, Feed(self.world, hub_projection.revision, hub_projection.view)
         )
         self.workers: dict[ClusterName, EmbeddedWorker] = {
-            name: EmbeddedWorker(name, self._driver, self._worker_feed(name)) for name in self.worker_clusters
+            name: EmbeddedWorker(worker, self._driver, self._worker_feed(name))
+            for name, worker in self.worker_clusters.items()
         }
 
     def _worker_feed(self, name: ClusterName) -> Feed[WorkerView]:

@@ -9,12 +9,14 @@ from datetime import datetime
 
 from connectors.embedded.faults import Feed, WriteFaults
 from connectors.embedded.hub import Hub
+from connectors.embedded.worker import Worker
 from connectors.embedded.world import World
 from connectors.kubernetes.eviction import eviction_call
 from connectors.kubernetes.nomination import nomination_call
-from dispatcher.core.errors import Fatal, Transient
+from connectors.kubernetes.stopping import stop_call
+from dispatcher.core.errors import Conflict, Fatal, Refused, Transient
 from dispatcher.core.ids import ClusterName
-from dispatcher.core.ports import Clock, Eviction, Nomination, Notice, Wake
+from dispatcher.core.ports import Clock, Eviction, Nomination, Notice, Stop, Wake
 from dispatcher.core.snapshot import HubView, WorkerView
 from dispatcher.core.writing import POLICY_FIX
 
@@ -123,9 +125,12 @@ class EmbeddedHub:
 class EmbeddedWorker:
     """WorkerPort on one embedded worker."""
 
-    def __init__(self, name: ClusterName, driver: Driver, feed: Feed[WorkerView]) -> None:
+    def __init__(self, worker: Worker, driver: Driver, feed: Feed[WorkerView]) -> None:
         self.feed = feed
-        self._name = name
+        self.may_stop = True
+        """Whether this worker's administrator lets us stop copies."""
+        self._worker = worker
+        self._name = worker.name
         self._driver = driver
 
     @property
@@ -140,3 +145,17 @@ class EmbeddedWorker:
     def view(self) -> WorkerView:
         """As WorkerPort."""
         return self.feed.view(WorkerView(cluster=self._name, synced=False, observed_at=None))
+
+    async def stop(self, stop: Stop) -> None:
+        """As WorkerPort; refused by the same rule as in real life."""
+        stop_call(stop)
+        await asyncio.sleep(0)
+        self._driver.catch_up()
+        if not self._worker.link_up:
+            raise Transient(f"{self._name} cannot be reached")
+        if not self.may_stop:
+            raise Refused(f"{self._name}: workloads may not be patched")
+        copy = self._worker.copies.get((stop.namespace, stop.name))
+        if copy is None or copy.uid != stop.uid:
+            raise Conflict(f"{stop.namespace}/{stop.name} is gone")
+        self._worker.kueue.deactivate(copy)

@@ -1,4 +1,4 @@
-"""One worker cluster, read only: its queues with quotas, flavors, nodes with what is free, and all copies of work."""
+"""One worker cluster: its queues with quotas, flavors, nodes with what is free, and all copies of work."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from dataclasses import replace
 from connectors.kubernetes import decode, decode_nodes, decode_queues
 from connectors.kubernetes.cache import Part
 from connectors.kubernetes.client import ApiClient
+from connectors.kubernetes.faults import NotFound
 from connectors.kubernetes.feed import Feed, FeedSettings
 from connectors.kubernetes.fields import Raw
 from connectors.kubernetes.loads import Loads
+from connectors.kubernetes.stopping import stop_call
 from connectors.kubernetes.watch import Informer, Kind, Observer, T
+from dispatcher.core.errors import Conflict
 from dispatcher.core.ids import ClusterName
-from dispatcher.core.ports import Clock, Wake
+from dispatcher.core.ports import Clock, Stop, Wake
 from dispatcher.core.snapshot import WorkerView
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
 
 class KubernetesWorker:
-    """`WorkerPort` over a real apiserver. Needs get, list and watch, nothing else (kueue-contract section 8)."""
+    """`WorkerPort` over a real apiserver. Needs list and watch, nothing else (kueue-contract section 8); `stop` needs
+    patch of Workloads, which an installation may give or not (deploy/worker-stop)."""
 
     def __init__(
         self,
@@ -31,6 +35,7 @@ class KubernetesWorker:
         observer: Observer | None = None,
     ) -> None:
         self._name = name
+        self._client = client
         self._feed = Feed(client, clock, settings, observer)
         self._queues = self._informer("clusterqueues", f"{KUEUE}/clusterqueues", decode_queues.cluster_queue)
         self._local_queues = self._informer("localqueues", f"{KUEUE}/localqueues", decode_queues.local_queue)
@@ -82,6 +87,13 @@ class KubernetesWorker:
             generation=revision,
             error=self._feed.error(),
         )
+
+    async def stop(self, stop: Stop) -> None:
+        """See `WorkerPort.stop`."""
+        try:
+            await self._client.once(stop_call(stop))
+        except NotFound as error:
+            raise Conflict(f"{stop.namespace}/{stop.name} is gone: {error}") from None
 
     def _content(self) -> WorkerView:
         return WorkerView(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -22,6 +23,7 @@ from dispatcher.cli.options import (
     ServerOption,
     StoreOption,
     cluster_name,
+    instant,
     parse_job,
 )
 from dispatcher.cli.printing import emit, note
@@ -43,7 +45,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ID_START = re.compile(r"[0-9a-f]{4,64}")
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1000, help="at most this many")]
+MOST_DECISIONS = 1000
+"""How many of a job's decisions are looked through for one that stood at a time."""
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=MOST_DECISIONS, help="at most this many")]
+AtOption = Annotated[
+    str | None, typer.Option("--at", metavar="TIME", help="by the decision that stood then, from the records")
+]
 JobOrIdArgument = Annotated[
     str | None,
     typer.Argument(metavar="[JOB|ID]", help="only decisions on this job; or a decision's id (its beginning will do)"),
@@ -53,12 +60,16 @@ JobOrIdArgument = Annotated[
 def why(
     job: JobArgument,
     namespace: NamespaceOption = None,
+    at: AtOption = None,
     output: OutputOption = Output.TABLE,
     server: ServerOption = DEFAULT_SERVER,
     store: StoreOption = None,
 ) -> None:
-    """Why is my job where it is, or nowhere?"""
+    """Why is my job where it is, or nowhere? Why was it, at some time?"""
     ref = parse_job(job, namespace)
+    if at is not None:
+        _one(_stood_at(ref, instant(at, "--at"), server, store), output, server, store)
+        return
 
     def live(client: Client) -> tuple[WhyView, bytes]:
         return client.get(WhyView, *_job_path("/v1/why", client.resolve(ref)))
@@ -149,6 +160,22 @@ def _listed(
 
     view, raw = _ask(server, store, live, lambda kept: kept.decisions(ref, *narrowed))
     emit(view, raw, output, partial(decisions_page, view))
+
+
+def _stood_at(ref: JobRef, at: datetime, server: str, store: str | None) -> str:
+    """The id of the newest decision on a job that was made by then. Raises CliError: there was none yet."""
+
+    def live(client: Client) -> tuple[DecisionList, bytes]:
+        path, params = _job_path("/v1/decisions/of", client.resolve(ref))
+        return client.get(DecisionList, path, {**params, "limit": MOST_DECISIONS})
+
+    view, _ = _ask(server, store, live, lambda kept: kept.decisions(ref, MOST_DECISIONS, None, None))
+    made = next((entry.id for entry in view.items if entry.decided_at <= at), None)
+    if made is None:
+        first = f", the first kept is of {view.items[-1].decided_at.isoformat()}" if view.items else ""
+        fix = f"`entrepot decisions {ref.text}` lists what is kept"
+        raise CliError(f"no decision about {ref.text} was made by then{first}", fix=fix, code=ExitCode.NOT_FOUND)
+    return made
 
 
 def _looks_like_id(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ import typer
 import yaml
 
 from dispatcher.cli.errors import CliError, ExitCode
-from dispatcher.cli.options import Output, OutputOption
+from dispatcher.cli.options import Output, OutputOption, instant
 from dispatcher.cli.printing import emit, note
 from dispatcher.cli.show_why import decision_page
 
@@ -42,7 +42,7 @@ def decide(
     from dispatcher.web import decisions as shown
 
     taken = read_snapshot(snapshot)
-    at = _instant(now) if now is not None else taken.taken_at
+    at = instant(now, "--now") if now is not None else taken.taken_at
     loaded = read_blueprint(blueprint, at)
     assert loaded.policy is not None
     if loaded.policy.digest != taken.policy_digest:
@@ -67,17 +67,6 @@ def read_snapshot(file: Path) -> TakenSnapshot:
     except CodecError as error:
         fix = "make one with: entrepot snapshot -o FILE"
         raise CliError(str(error), where=str(file), fix=fix, code=ExitCode.USAGE) from None
-
-
-def _instant(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        fix = "write 2026-03-01T12:00:00Z"
-        raise CliError(f"{text!r} is not a time", where="--now", fix=fix, code=ExitCode.USAGE) from None
-    if found.tzinfo is None:
-        raise CliError(f"{text!r} has no time zone", where="--now", fix=f"write {text}Z", code=ExitCode.USAGE)
-    return found.astimezone(UTC)
 
 
 def read_blueprint(folder: Path, at: datetime) -> LoadResult:

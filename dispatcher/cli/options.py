@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -120,3 +121,15 @@ def cluster_name(text: str) -> str:
         fix = "lower case letters, digits, '-' and '.'; `entrepot clusters` lists them"
         raise CliError(f"{text!r} is not the name of a cluster", where="CLUSTER", fix=fix, code=ExitCode.USAGE)
     return text
+
+
+def instant(text: str, option: str) -> datetime:
+    """An instant that was given on the command line, in UTC. Raises CliError."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        fix = "write 2026-03-01T12:00:00Z"
+        raise CliError(f"{text!r} is not a time", where=option, fix=fix, code=ExitCode.USAGE) from None
+    if found.tzinfo is None:
+        raise CliError(f"{text!r} has no time zone", where=option, fix=f"write {text}Z", code=ExitCode.USAGE)
+    return found.astimezone(UTC)

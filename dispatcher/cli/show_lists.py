@@ -46,6 +46,7 @@ _STYLES = {
     StateCode.EVICTED_ON_WORKER: "red",
     StateCode.MISSING_ON_WORKER: "red",
     StateCode.UNSEEN: "red",
+    StateCode.DISPATCH_FAILED: "red",
     StateCode.FINISHED: "dim",
 }
 

@@ -31,7 +31,14 @@ from dispatcher.web.status import span
 
 _GOOD = frozenset({StateCode.RUNNING, StateCode.FINISHED, StateCode.FINISHING, StateCode.STARTING})
 _BAD = frozenset(
-    {StateCode.EVICTED_ON_WORKER, StateCode.MISSING_ON_WORKER, StateCode.UNSEEN, StateCode.HELD, StateCode.EVICTING}
+    {
+        StateCode.EVICTED_ON_WORKER,
+        StateCode.MISSING_ON_WORKER,
+        StateCode.UNSEEN,
+        StateCode.HELD,
+        StateCode.EVICTING,
+        StateCode.DISPATCH_FAILED,
+    }
 )
 _HISTORY = 8
 _ALWAYS = (TermKind.RUN, TermKind.DATA_IN, TermKind.WAITING)

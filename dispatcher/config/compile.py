@@ -19,7 +19,7 @@ from dispatcher.config.catalog import Merged
 from dispatcher.config.data_file import DataFile, DataKind, DataStore
 from dispatcher.config.fleet_file import Cluster, CredentialsRef, Flavor, FleetFile, Site
 from dispatcher.config.price_book import price_book
-from dispatcher.config.queues_file import ClassDefaults
+from dispatcher.config.queues_file import ClassDefaults, OnUnreachable
 from dispatcher.config.residency.assemble import attestation, records
 from dispatcher.config.store_ref import ObjectsRef
 from dispatcher.core.ids import (
@@ -49,6 +49,7 @@ from dispatcher.core.policy import (
     Product,
     QueuePolicy,
     Store,
+    Unreachable,
 )
 from dispatcher.core.prices import div_up
 from dispatcher.core.products import product_of
@@ -79,6 +80,7 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
                     QueueName(name),
                     queue.default_class,
                     tuple(DataLabel(label) for label in sorted(queue.default_labels)),
+                    _unreachable(queue.on_unreachable) if queue.on_unreachable is not None else None,
                 ),
             )
             for name, queue in plan.queues.items()
@@ -105,6 +107,7 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
             stranded_permille=fleet.limits.stranded_permille,
             max_nominations=fleet.limits.max_nominations,
             outstanding_nominations=fleet.limits.outstanding_nominations,
+            mass_loss_percent=fleet.limits.mass_loss,
             reclaim_s=fleet.limits.borrowed_mean_time,
         ),
         loaded_from=folder,
@@ -135,7 +138,12 @@ def _class(name: WorkloadClass, defaults: ClassDefaults) -> ClassPolicy:
         checkpoint_write_s=defaults.checkpoint_write,
         output_bytes=defaults.output_size,
         restart_s=defaults.restart,
+        on_unreachable=_unreachable(defaults.on_unreachable),
     )
+
+
+def _unreachable(wanted: OnUnreachable) -> Unreachable:
+    return Unreachable(wanted.do, wanted.after or 0)
 
 
 def digest_of_blueprint(blueprint: Blueprint) -> str:

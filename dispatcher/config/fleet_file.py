@@ -18,6 +18,7 @@ from dispatcher.config.values import (
     Integer,
     LabelKey,
     LabelValue,
+    Percent,
     Permille,
     Positive,
     Quantity,
@@ -81,6 +82,9 @@ class Limits(Strict):
         Positive | None,
         Field(description="Nominations without a cluster yet, of the whole hub, at a time; absent = no bound."),
     ] = None
+    mass_loss: Annotated[
+        Percent, Field(description="More clusters than this lost at once: nothing is done about it, somebody is told.")
+    ] = 50
     borrowed_mean_time: Annotated[
         Duration | None,
         Field(description="How long borrowed quota lasts on average; absent = as good as a queue's own."),

@@ -25,6 +25,7 @@ from dispatcher.config.values import (
     fail,
 )
 from dispatcher.core.order import DEFAULT_RULES
+from dispatcher.core.policy import Away
 from dispatcher.core.workload import WorkloadClass
 
 MOST_RESERVATIONS = 32
@@ -77,6 +78,19 @@ class PriorityClass(Strict):
         return self
 
 
+class OnUnreachable(Strict):
+    """What becomes of running work whose cluster cannot be reached: it may be lost, or only the link to it."""
+
+    do: Annotated[Choice[Away], Field(description="stay; ask: its owner is told; move: its attempt is ended.")]
+    after: Annotated[Duration | None, Field(description="move: how long the cluster must have been away.")] = None
+
+    @model_validator(mode="after")
+    def _a_time_for_a_move(self) -> OnUnreachable:
+        if (self.do is Away.MOVE) != (self.after is not None):
+            raise fail("'after' belongs to move, and move needs it", "write {do: move, after: PT30M}, or {do: stay}")
+        return self
+
+
 class ClassDefaults(Strict):
     """What a workload of this class is taken to want where its owner says nothing."""
 
@@ -96,6 +110,9 @@ class ClassDefaults(Strict):
     ] = None
     output_size: Annotated[Size | None, Field(description="Of all outputs, where the owner says none.")] = None
     restart: Annotated[Duration, Field(description="From an interruption until the work goes on.")] = 600
+    on_unreachable: Annotated[
+        OnUnreachable, Field(description="What becomes of what runs on a cluster that cannot be reached.")
+    ] = OnUnreachable(do=Away.STAY)
 
 
 class Share(Strict):
@@ -197,6 +214,9 @@ class Queue(Strict):
     access: Annotated[Access | None, Field(description="Who may use it; absent = whoever may use its namespace.")] = (
         None
     )
+    on_unreachable: Annotated[
+        OnUnreachable | None, Field(description="For its work, whatever the class says; absent = as the class says.")
+    ] = None
     idle_timeout: Annotated[Duration | None, Field(description="Idle workloads are ended after this.")] = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import Away, Policy, Unreachable
 from dispatcher.core.rulings import standing_of
 from dispatcher.core.seal import Trouble, Trust, age_s
 from dispatcher.core.units import clock_time, span
@@ -93,7 +93,12 @@ def _stuck(finding: Finding, age: str) -> str:
 
 def _twice(finding: Finding, age: str) -> str:
     names = ", ".join(finding.detail.names)
-    return f"RUNS TWICE: it has pods on {names}; the one on {finding.cluster} is the newer. Stop one of them now"
+    namespace, _, name = finding.key.partition("/")
+    patch = f'kubectl -n {namespace} patch workload {name} --type=merge -p \'{{"spec":{{"active":false}}}}\''
+    return (
+        f"RUNS TWICE: it has pods on {names}; the one on {finding.cluster} is surplus and is stopped, where Entrepot "
+        f"may do so (deploy/worker-stop). Else stop it now, there: {patch}"
+    )
 
 
 def _hub_runs_it(finding: Finding, age: str) -> str:
@@ -119,6 +124,35 @@ def _cluster_gone(finding: Finding, age: str) -> str:
     return (
         f"placed on {names}, which is no cluster of this hub any more: what runs there goes on unseen. Put its "
         "MultiKueueCluster back, or delete the job and submit it anew"
+    )
+
+
+def _cluster_away(finding: Finding, age: str) -> str:
+    """`since` is when its loss clock began, which may be later than when it was last seen."""
+    lost = f"{finding.cluster} cannot be reached, lost{age}"
+    if finding.detail.awaits == "move":
+        return (
+            f"{lost}: that is longer than its work is to wait, and its attempt is being ended. It starts elsewhere "
+            f"once the hub counts no pods of it on {finding.cluster}"
+        )
+    return (
+        f"{lost}: it may run there still, and stays. Decide: wait, or give it up there by setting spec.active of its "
+        "Workload to false and then to true; Kueue gives the cluster up itself after multiKueue.workerLostTimeout"
+    )
+
+
+def _revoked(finding: Finding, age: str) -> str:
+    names = ", ".join(finding.detail.names)
+    return (
+        f"check {finding.detail.check} was taken back{age}, after it had been nominated to {names}: its attempt is "
+        "being ended, and it is decided again once that check is Ready"
+    )
+
+
+def _preempts_in_vain(finding: Finding, age: str) -> str:
+    return (
+        f"{finding.cluster} did not make room for it within its class's patience: its attempt there is being ended, "
+        "and that cluster is left out for a while"
     )
 
 
@@ -169,10 +203,26 @@ _TEXTS: Mapping[FindingCode, Callable[[Finding, str], str]] = {
     FindingCode.HUB_RUNS_IT: _hub_runs_it,
     FindingCode.HUB_PREEMPTED: _hub_preempted,
     FindingCode.CLUSTER_GONE: _cluster_gone,
+    FindingCode.CLUSTER_AWAY: _cluster_away,
+    FindingCode.APPROVAL_REVOKED: _revoked,
+    FindingCode.PREEMPTION_IN_VAIN: _preempts_in_vain,
     FindingCode.ILLEGAL_WAITING: _illegal("nominated"),
     FindingCode.ILLEGAL_RUNNING: _illegal("RUNS"),
     FindingCode.ILLEGAL_ENDED: _ended_by_law,
 }
+
+
+def tolerance_text(rule: Unreachable, lost_s: float | None) -> str:
+    """What becomes of work whose cluster cannot be reached, and when; `lost_s` None: no loss counts at present."""
+    if rule.course is Away.STAY:
+        return "It stays there (on_unreachable: stay)"
+    if rule.course is Away.ASK:
+        return "It stays there until somebody decides (on_unreachable: ask)"
+    after = f"on_unreachable: move after {span(rule.after_s)}"
+    if lost_s is None:
+        return f"It stays there while losses do not count ({after})"
+    left_s = max(0, rule.after_s - int(lost_s))
+    return f"Its attempt ends in {span(left_s)} ({after})" if left_s else f"Its attempt is being ended ({after})"
 
 
 def law_text(policy: Policy, now: datetime) -> str:

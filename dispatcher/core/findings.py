@@ -1,4 +1,4 @@
-"""What may be found wrong between a nomination and the end of a job: the vocabulary of the watchdog and of the law."""
+"""What is found wrong with a workload: by the watchdog, by the law, by what must end. Stable codes and typed detail."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ class FindingCode(StrEnum):
     HUB_RUNS_IT = "hub-runs-it"
     HUB_PREEMPTED = "hub-preempted"
     CLUSTER_GONE = "cluster-gone"
+    CLUSTER_AWAY = "cluster-away"
+    APPROVAL_REVOKED = "approval-revoked"
+    PREEMPTION_IN_VAIN = "preemption-in-vain"
     ILLEGAL_WAITING = "illegal-waiting"
     ILLEGAL_RUNNING = "illegal-running"
     ILLEGAL_ENDED = "illegal-ended"
 
 
 OF_THE_LAW = frozenset({FindingCode.ILLEGAL_WAITING, FindingCode.ILLEGAL_RUNNING, FindingCode.ILLEGAL_ENDED})
-"""Found by core/illegal.py, not by the watchdog."""
+"""Found by core/illegal.py; all others by core/watchdog.py and core/endings.py."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,17 @@ def our_copy(workload_key: str, view: WorkerView | None) -> WorkerCopy | None:
     return copy if copy is not None and copy.ours else None
 
 
+def promised_before(holds: Iterable[Hold], seen: Snapshot, workload: WorkloadUid) -> tuple[Hold, ...]:
+    """Of the holds of now those that a decision which saw `seen` stands behind: what was promised to others before it.
+
+    Decisions of one batch are written side by side, so those behind it in line have promised theirs by now, too. They
+    were decided with its own hold deducted: they took what it leaves, and must not take it from it. That is so for
+    look-ahead above all, which promises what is not free.
+    """
+    known = {hold.decision for hold in seen.holds}
+    return tuple(hold for hold in holds if hold.workload != workload and hold.decision in known)
+
+
 def renewed(hold: Hold, now: datetime, ttl_s: int) -> Hold:
     """The same promise with a whole `limits.hold_ttl_s` before it."""
     return replace(hold, expires_at=max(hold.expires_at, now + timedelta(seconds=ttl_s)))

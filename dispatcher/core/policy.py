@@ -123,6 +123,24 @@ class ClusterPolicy:
     """Grams of CO2 a kWh of its region's grid."""
 
 
+class Away(StrEnum):
+    """What becomes of work whose cluster cannot be reached: that may be lost, and the link to it may be."""
+
+    STAY = "stay"
+    ASK = "ask"
+    """It stays, and its owner is told to decide."""
+    MOVE = "move"
+    """Its attempt is ended once the cluster has been away for long enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """`after_s` counts for MOVE only, from when the cluster counts as lost (footing.py)."""
+
+    course: Away = Away.STAY
+    after_s: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ClassPolicy:
     """Defaults of a workload class. `delay_price_usd_micro_per_hour` is the cost of one hour of waiting, a workload."""
@@ -144,6 +162,7 @@ class ClassPolicy:
     output_bytes: int | None = None
     restart_s: int = 0
     """From an interruption until the work goes on where the checkpoint left it."""
+    on_unreachable: Unreachable = Unreachable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +175,8 @@ class QueuePolicy:
     name: QueueName
     default_class: WorkloadClass
     default_labels: tuple[DataLabel, ...] = ()
+    on_unreachable: Unreachable | None = None
+    """None: as the class says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +364,8 @@ class Limits:
     """Upper bound of an add-only nomination list; the API allows 20."""
     outstanding_nominations: int | None = None
     """How many nominations of the hub may wait for their cluster at a time (core/outstanding.py); None = no bound."""
+    mass_loss_percent: int = 50
+    """More of the fleet than this lost at once is taken for a fault of our own (core/footing.py)."""
     reclaim_s: int | None = None
     """Mean time until a queue's owner takes back what was borrowed from it; None: borrowed quota is as good as own."""
 

@@ -81,6 +81,15 @@ class Eviction:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The end of one copy on its worker: `spec.active` becomes false, valid only for the copy of this uid."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
 class EventType(StrEnum):
     NORMAL = "Normal"
     WARNING = "Warning"
@@ -148,6 +157,15 @@ class WorkerPort(Protocol):
         """Keep the view current until cancelled; survives disconnects by itself, never returns."""
 
     def view(self) -> WorkerView: ...
+
+    async def stop(self, stop: Stop) -> None:
+        """Stop a copy that runs although another one does (ADR 22). Its pods are asked to end, as in any eviction.
+
+        Raises:
+            Conflict: it is gone, or another has its name.
+            Refused: we may not write there, which is the usual installation.
+            Transient: the outcome is unknown.
+        """
 
 
 class LeasePort(Protocol):

@@ -376,7 +376,8 @@ def _stuck(workload: HubWorkload, phase: Phase, seen: Attempt, views: Views) -> 
 
 
 def _twice(workload: HubWorkload, views: Views) -> Iterator[Finding]:
-    """Running copies of one workload, summed over clusters, are at most one (FR-RAC-10). `cluster` is the newer."""
+    """Running copies of one workload, summed over clusters, are at most one (FR-RAC-10). `cluster` has the surplus one:
+    the newest that the hub has not latched. What it has latched is the one whose end it will read."""
     running: list[tuple[datetime, ClusterName, WorkerCopy]] = []
     for name in candidates_of(workload, views.hub):
         view = views.connected(name)
@@ -384,10 +385,11 @@ def _twice(workload: HubWorkload, views: Views) -> Iterator[Finding]:
         if copy is not None and copy.ours and copy.bound_pods > 0 and not copy.finished:
             running.append((copy.admitted_at or views.now, name, copy))
     if len(running) > 1:
-        since, newer, copy = max(running, key=lambda entry: entry[:2])
+        unlatched = [entry for entry in running if entry[1] != workload.cluster_name]
+        since, surplus, copy = max(unlatched, key=lambda entry: entry[:2])
         detail = FindingDetail(names=tuple(sorted(name for _, name, _ in running)), ran=True)
         code = FindingCode.TWO_COPIES_RUNNING
-        yield Finding(code, workload.uid, workload.key, newer, copy.uid, since, detail)
+        yield Finding(code, workload.uid, workload.key, surplus, copy.uid, since, detail)
 
 
 def _hub_runs_it(workload: HubWorkload, phase: Phase, whole: Whole) -> Iterator[Finding]:

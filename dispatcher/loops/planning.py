@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from dispatcher.core.decide import decide, hold_of, steps
-from dispatcher.core.decision import Candidate, Decision, Outcome, Reason
+from dispatcher.core.decision import Candidate, Decision, Fit, Outcome, Reason
 from dispatcher.core.ids import DecisionId, WorkloadUid
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.ports import Store
@@ -22,7 +22,8 @@ from dispatcher.core.seal import SKEW_S
 from dispatcher.core.snapshot import Hold, HubView, Snapshot
 from dispatcher.core.traffic import Traffic
 from dispatcher.core.waiting import Phase, standing
-from dispatcher.core.workload import HubWorkload, OwnerMeta, Request, WorkloadClass
+from dispatcher.core.watchdog import FindingCode
+from dispatcher.core.workload import Avoided, HubWorkload, OwnerMeta, Request, WorkloadClass
 from dispatcher.loops.hold_back import HoldBack, Memory
 from dispatcher.loops.line import DECIDED, InLine, WaitingLine
 from dispatcher.loops.lull import Lull, Scene
@@ -118,6 +119,7 @@ class Planner:
         self.retries.clear()
         self.breaker.clear()
         self.waits.clear()
+        self.state.in_vain.clear()
 
     async def plan(self, store: Store, considered: set[WorkloadUid]) -> list[Planned]:
         """Decide on workloads not yet considered in this cycle, in order, until a batch of nominations is full."""
@@ -150,12 +152,11 @@ class Planner:
             seen = Inputs(request, snapshot.amid(traffic), self.state.policy, now)
             seen, decision = await self._decide_behind(seen, road.back, slices)
             hold = hold_of(decision, request, seen.policy, now, snapshot)
-            if hold is not None:
-                snapshot = snapshot.with_hold(hold)
-                planned.append(self._leaves(Planned(request, decision, hold, seen), phase, road))
-            elif phase is Phase.WAITING:
-                self.waited(decision, seen)
-                road.passed(workload, decision)
+            if hold is None:
+                self._stays(workload, phase, decision, seen, road)
+                continue
+            snapshot = snapshot.with_hold(hold)
+            planned.append(self._leaves(Planned(request, decision, hold, seen), phase, road))
             if len(planned) >= BATCH:
                 break
         self._kept += road.back.turns
@@ -196,6 +197,14 @@ class Planner:
         )
         self.state.expected = road.back.expected
         return found, road
+
+    def _stays(self, workload: HubWorkload, phase: Phase, decision: Decision, seen: Inputs, road: Road) -> None:
+        """Nothing is nominated for it: it waits, or goes on waiting where it stands nominated."""
+        if phase is Phase.WAITING:
+            self.waited(decision, seen)
+            road.passed(workload, decision)
+        else:
+            self._preempts_in_vain(seen)
 
     def _leaves(self, planned: Planned, phase: Phase, road: Road) -> Planned:
         """One more is on its way."""
@@ -393,6 +402,24 @@ class Planner:
             if copy is not None and copy.quota_reserved_at is not None and copy.evicted_at is None:
                 return False
         return True
+
+    def _preempts_in_vain(self, seen: Inputs) -> None:
+        """Its patience is over and nothing can be added. Where it waits for a preemption, another cluster that could do
+        as much is not added beside it but tried after it (FR-NOM-07), so that victims fall in one place at a time.
+
+        Noted for whoever ends attempts; it ends nothing by itself.
+        """
+        request, standing_by = seen.request, self.state.latest.get(seen.request.uid)
+        (there, *others), chosen = request.already_nominated, standing_by.chosen if standing_by is not None else None
+        found = standing_by.candidate(there) if standing_by is not None else None
+        self.state.in_vain.pop(request.uid, None)
+        if others or chosen != there or found is None or found.fit is not Fit.BY_PREEMPTION:
+            return
+        left_out = Avoided(there, FindingCode.PREEMPTION_IN_VAIN.value, seen.now, None, excluded=True)
+        elsewhere = replace(request, already_nominated=(), avoided=(*request.avoided, left_out))
+        again = decide(elsewhere, seen.snapshot, seen.policy, seen.now, self.memo)
+        if again.chosen is not None and again.ahead is None:
+            self.state.in_vain[request.uid] = there
 
     def _patience_s(self, previous: Decision | None) -> int:
         """The class's patience; a nomination that is not ours is given the longest patience of the plan."""

@@ -1,8 +1,8 @@
 """Acts on what the watchdog finds: tells it once, counts it, keeps a faulty cluster out of the next decisions of that
 workload for a while, and takes nominations back that an eviction has left behind or whose cluster is gone.
 
-Level-triggered like dispatch: it is woken by every change and looks at the newest views. It writes one thing only, the
-withdrawal of dead nominations, and only while it leads.
+Level-triggered like dispatch: it is woken by every change and looks at the newest views. It writes the withdrawal of
+dead nominations and the end of attempts (core/endings.py), and only while it leads.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from dispatcher.core.endings import Standing, endings, ends
 from dispatcher.core.errors import Conflict, EntrepotError, Fatal, Refused, Transient
 from dispatcher.core.explain_findings import finding_text
+from dispatcher.core.footing import Mode, Sight, step
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.lease import Always
 from dispatcher.core.ports import Leadership, Nomination
-from dispatcher.core.snapshot import Link
+from dispatcher.core.snapshot import Link, link_of
 from dispatcher.core.watchdog import OF_THE_LAW, Finding, FindingCode, Looked, Memory, Views, look_steps
 from dispatcher.core.workload import Avoided
 from dispatcher.logs import get_logger
+from dispatcher.loops.ending import Ender, Stopper
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.slices import Slices
 from dispatcher.loops.telling import Teller
@@ -46,6 +49,7 @@ EXCLUDED = frozenset(
         FindingCode.COPY_OUT_OF_SYNC,
         FindingCode.PROVISIONING_FAILED,
         FindingCode.NAME_TAKEN,
+        FindingCode.PREEMPTION_IN_VAIN,
     }
 )
 """The cluster is left out for a while, twice as long each time."""
@@ -70,6 +74,12 @@ class CopiesLoop:
     _told: set[tuple[str, str, str, str]] = field(default_factory=set)
     _times: dict[tuple[WorkloadUid, ClusterName | None, str], int] = field(default_factory=dict)
     _rechecked_s: float = float("-inf")
+    _ender: Ender = field(init=False)
+    _stopper: Stopper = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ender = Ender(self.state, self.metrics, self.waker.wake)
+        self._stopper = Stopper(self.state, self.metrics)
 
     async def run(self) -> None:
         while True:
@@ -81,23 +91,46 @@ class CopiesLoop:
     async def cycle(self) -> None:
         """One look. Nothing is concluded while the hub is not fully seen or silent (design section 9)."""
         now = self.state.clock.now()
+        self._look_at_footing(now, self.leadership.term if self._leading() else None)
         if self.state.hub_link(now) is not Link.CONNECTED:
             return
-        limit_s = self.state.policy.limits.silence_limit_s
-        looked = await self._look(Views(self.state.hub_view(), self.state.worker_views(), limit_s, now))
-        self._memory = looked.memory
-        leading = self._leading()
-        for finding in looked.findings:
+        findings, leading = await self._found(now), self._leading()
+        for finding in findings:
             if finding.identity not in self._told:
                 self._avoid(finding, now)
                 if leading:
                     self._tell(finding, now)
-        self._told = {finding.identity for finding in looked.findings}
-        self.state.findings = looked.findings
-        self._count_open(looked.findings)
+        self._told = {finding.identity for finding in findings}
+        self.state.findings = findings
+        self._count_open(findings)
         self._forget(now)
         if leading:
-            await self._act(looked.findings)
+            await self._act(findings)
+
+    async def _found(self, now: datetime) -> tuple[Finding, ...]:
+        state = self.state
+        views = Views(state.hub_view(), state.worker_views(), state.policy.limits.silence_limit_s, now)
+        looked = await self._look(views)
+        self._memory = looked.memory
+        ending = endings(views, Standing(state.policy, state.latest, state.footing, state.in_vain))
+        return tuple(sorted((*looked.findings, *ending), key=lambda finding: finding.identity))
+
+    def _look_at_footing(self, now: datetime, term: int | None) -> None:
+        """What may be concluded from silence from now on; a fleet of which too much is lost at once is told."""
+        before, limits = self.state.footing, self.state.policy.limits
+        clusters = {
+            name: (link_of(view, limits.silence_limit_s, now), view.observed_at)
+            for name, view in self.state.worker_views().items()
+        }
+        sight = Sight(self.state.hub_link(now), clusters, term, now)
+        footing = self.state.footing = step(before, sight, limits.silence_limit_s, limits.mass_loss_percent)
+        self.metrics.clusters_lost.set(len(footing.lost))
+        for mode in Mode:
+            self.metrics.footing.labels(mode).set(1 if mode is footing.mode else 0)
+        if footing.mode is Mode.FROZEN and before.mode is not Mode.FROZEN:
+            get_logger().error("fleet_frozen", lost=sorted(footing.lost), of=len(clusters))
+        elif footing.mode is not before.mode:
+            get_logger().info("footing", mode=footing.mode, lost=sorted(footing.lost))
 
     async def _look(self, views: Views) -> Looked:
         slices, looking = Slices(self.state, self.health, LOOP), look_steps(self._memory, views)
@@ -173,17 +206,28 @@ class CopiesLoop:
                 del self.state.avoided[uid]
         for key in [key for key in self._times if key[0] not in alive]:
             del self._times[key]
+        for uid, cluster in list(self.state.in_vain.items()):
+            if uid not in alive or tuple(alive[uid].nominated) != (cluster,):
+                del self.state.in_vain[uid]
 
     # --- acting --------------------------------------------------------------------------------------------------
 
     async def _act(self, findings: tuple[Finding, ...]) -> None:
         for finding in findings:
-            if finding.code is FindingCode.LEFT_BEHIND or (
-                finding.code is FindingCode.CLUSTER_GONE and finding.cluster is None
-            ):
+            if finding.code is FindingCode.LEFT_BEHIND or self._may_take_back(finding):
                 await self._withdraw(finding)
+            elif ends(finding) and self._leading():
+                await self._ender.end(finding)
+            elif finding.code is FindingCode.TWO_COPIES_RUNNING and self._leading():
+                await self._stopper.stop(finding)
+        self._stopper.forget(findings)
         if any(finding.code is FindingCode.NOT_LATCHED for finding in findings):
             await self._recheck()
+
+    def _may_take_back(self, finding: Finding) -> bool:
+        """A nomination to a cluster that is gone. Not before we see well: a copy that we cannot see yet may win."""
+        gone = finding.code is FindingCode.CLUSTER_GONE and finding.cluster is None
+        return gone and self.state.footing.mode is Mode.STEADY
 
     async def _withdraw(self, finding: Finding) -> None:
         """Take the named clusters off the list at once, and no other: by a list that an eviction left behind the

@@ -13,6 +13,7 @@ from datetime import datetime
 from dispatcher.core.decide import decide
 from dispatcher.core.decision import Outcome
 from dispatcher.core.errors import Conflict, Fenced, Refused, Transient
+from dispatcher.core.holds import promised_before
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.ports import Intent, IntentState, Leadership, Nomination, Store
@@ -192,10 +193,14 @@ class Writer:
         if plan.seen.policy is not self.state.policy:
             return None  # other rules rule than the record names: what is written is decided under those in force
         fresh = self.state.snapshot_of(plan.hold.cluster, now)
-        others = tuple(hold for hold in fresh.holds if hold.workload != request.uid)
-        looked = replace(fresh, holds=others, traffic=plan.seen.snapshot.traffic)
+        before = promised_before(fresh.holds, plan.seen.snapshot, request.uid)
+        looked = replace(fresh, holds=before, traffic=plan.seen.snapshot.traffic)
         again = decide(request, looked, self.state.policy, now, CandidateMemo(self.planner.memo.views))
-        return shown.resource_version if again.chosen == plan.hold.cluster else None
+        if again.chosen != plan.hold.cluster:
+            return None
+        # What fitted and now only may queue is another decision: by how full the road is then, and it says so.
+        queues = again.ahead is not None and plan.decision.ahead is None
+        return None if queues else shown.resource_version
 
     async def _give_up(self, plan: Planned, store: Store, result: str, error: str) -> None:
         """The write was not made: close the stored intent and forget the promise."""

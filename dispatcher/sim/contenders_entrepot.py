@@ -218,10 +218,14 @@ class Entrepot:
         stakes, due = self.stakes, self._beat.next_at
         if due is None and (stakes.waiting or stakes.nominated or self.state.holds):
             due = self._beat.due(self._again_at)
-        if self._copies_beat.next_at is not None or self._watched_until is not None:
+        if self._copies_beat.next_at is not None or self._watches():
             watched = self._watched()
             due = watched if due is None or watched < due else due
         return due
+
+    def _watches(self) -> bool:
+        """Whether the watchdog could find anything: something was evicted of late, or is to be ended."""
+        return self._watched_until is not None or bool(self.state.in_vain)
 
     def _watched(self) -> datetime:
         """When the watchdog looks next: it is asked at every beat."""
@@ -253,8 +257,9 @@ class Entrepot:
 
     async def _look_at_copies(self, now: datetime) -> None:
         self._copies_beat.looked(now)
-        if self._watched_until is not None:
+        if self._watches():
             await self.copies.cycle()
             self.notice()
-            if now > self._watched_until and not self.state.avoided and not self.state.findings:
+            over = self._watched_until is not None and now > self._watched_until
+            if over and not self.state.avoided and not self.state.findings:
                 self._watched_until = None

@@ -79,7 +79,7 @@ def _probes(state: FleetState, health: HealthSource) -> APIRouter:
     @router.get("/healthz", response_model=HealthView, responses={503: {"model": HealthView}})
     async def healthz() -> Response:
         """503 with the dead or silent loop named: restart the daemon."""
-        return _sent(vitals.healthz(health, state.blueprint.errors))
+        return _sent(vitals.healthz(health, state.footing, state.blueprint.errors))
 
     @router.get("/readyz", response_model=ReadyView, responses={503: {"model": ReadyView}})
     async def readyz() -> Response:

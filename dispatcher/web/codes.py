@@ -21,6 +21,8 @@ class StateCode(StrEnum):
     UNSEEN = "unseen"
     FINISHING = "finishing"
     FINISHED = "finished"
+    DISPATCH_FAILED = "dispatch-failed"
+    """The hub shows Finished, and no pod of it ever ran (FR-RAC-06)."""
     EVICTING = "evicting"
     DELETING = "deleting"
     INACTIVE = "inactive"

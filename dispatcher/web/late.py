@@ -26,7 +26,7 @@ class LateApi:
 
     def __init__(self, state: FleetState, health: HealthSource, make: Callable[[], App]) -> None:
         self._probes: dict[str, Callable[[], Answer]] = {
-            "/healthz": lambda: vitals.healthz(health, state.blueprint.errors),
+            "/healthz": lambda: vitals.healthz(health, state.footing, state.blueprint.errors),
             "/readyz": lambda: vitals.readyz(health),
             "/metrics": lambda: vitals.metrics(health),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Self
@@ -12,6 +12,8 @@ from dispatcher.core import explain
 from dispatcher.core.backfill import Expected
 from dispatcher.core.decision import Decision
 from dispatcher.core.declaration import InputProblem
+from dispatcher.core.endings import tolerance
+from dispatcher.core.explain_findings import tolerance_text
 from dispatcher.core.explain_order import expected_text, turn_text
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.nearness import nearest
@@ -105,7 +107,12 @@ class Look:
 
     def state_of(self, workload: HubWorkload) -> State:
         problems = bool(self.state.problems.get(workload.uid))
-        return state_of(workload, self.hub, self.snapshot, has_problems=problems)
+        found = state_of(workload, self.hub, self.snapshot, has_problems=problems)
+        if found.code is not StateCode.UNSEEN:
+            return found
+        rule = tolerance(workload, self.state.policy, self.state.latest.get(workload.uid))
+        lost_s = self.state.footing.lost_for_s(found.cluster, self.now) if found.cluster is not None else None
+        return replace(found, detail=tolerance_text(rule, lost_s))
 
     def _turn(self, workload: HubWorkload) -> TurnView | None:
         turn, first = self.state.turns.get(workload.uid), self.ahead.get(workload.uid)

@@ -17,6 +17,7 @@ from dispatcher.web.models_cost import BillLine as BillLine
 from dispatcher.web.models_cost import CheckpointAdviceView as CheckpointAdviceView
 from dispatcher.web.models_cost import Money as Money
 from dispatcher.web.models_cost import VictimView as VictimView
+from dispatcher.web.models_footing import FootingView
 from dispatcher.web.models_law import FindingView, LawView
 from dispatcher.web.models_order import ExpectedView, TurnView
 from dispatcher.web.wire import Wire as Wire
@@ -421,6 +422,7 @@ class HealthView(Wire):
     loops: tuple[LoopView, ...]
     leader: LeaderView | None
     """Null: this daemon runs alone."""
+    footing: FootingView
 
 
 class ReadyView(Wire):

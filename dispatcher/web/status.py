@@ -10,6 +10,7 @@ from datetime import datetime
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.snapshot import ClusterSnapshot, HubView, Link, Snapshot, WorkerCopy
 from dispatcher.core.waiting import Phase, Standing, standing
+from dispatcher.core.watchdog import OUT_OF_SYNC
 from dispatcher.core.workload import HubWorkload
 from dispatcher.web.codes import StateCode
 
@@ -59,6 +60,8 @@ def state_of(workload: HubWorkload, hub: HubView, snapshot: Snapshot, *, has_pro
     if where.phase is Phase.PLACED and workload.cluster_name is not None:
         return _placed(workload, sighting(workload, workload.cluster_name, snapshot))
     code = _BY_PHASE.get(where.phase, StateCode.NOT_OURS)
+    if code is StateCode.FINISHED and workload.finished_reason == OUT_OF_SYNC:
+        code = StateCode.DISPATCH_FAILED
     if code is StateCode.WAITING and has_problems:
         code = StateCode.HELD
     return _elsewhere(workload, where, code, snapshot)
@@ -98,9 +101,10 @@ def _elsewhere(workload: HubWorkload, where: Standing, code: StateCode, snapshot
     sightings: tuple[Sighting, ...] = ()
     if where.phase is Phase.NOMINATED:
         sightings = tuple(sighting(workload, name, snapshot) for name in workload.nominated)
-    detail = workload.finished_reason if code is StateCode.FINISHED else workload.problem or ""
+    ended = code in (StateCode.FINISHED, StateCode.DISPATCH_FAILED)
+    detail = workload.finished_reason if ended else workload.problem or ""
     names = (where.phase.value,) if code in (StateCode.HELD, StateCode.NOT_OURS) else where.names
-    cluster = workload.cluster_name if code is StateCode.FINISHED else None
+    cluster = workload.cluster_name if ended else None
     return State(code, where.since, cluster, sightings, names, detail)
 
 
@@ -122,6 +126,7 @@ def state_text(state: State, now: datetime) -> str:
         StateCode.UNSEEN: _unseen_text(state, now),
         StateCode.FINISHING: f"finished on {cluster}, the hub has not taken the result over yet",
         StateCode.FINISHED: f"finished{f' on {cluster}' if cluster else ''}{since}{detail}",
+        StateCode.DISPATCH_FAILED: f"failed to dispatch to {cluster or 'its cluster'}{since}: nothing ran{detail}",
         StateCode.EVICTING: f"not running: evicted on the hub{since}, waiting to be placed again",
         StateCode.DELETING: "being deleted",
         StateCode.INACTIVE: "not running: deactivated (spec.active is false)",
@@ -135,10 +140,15 @@ def state_text(state: State, now: datetime) -> str:
 def _unseen_text(state: State, now: datetime) -> str:
     last = state.sightings[0] if state.sightings else None
     if last is None or last.observed_at is None:
-        return f"unknown: {state.cluster} has not been seen since the daemon started"
+        return f"unknown: {state.cluster} has not been seen since the daemon started{_then(state)}"
     ran = last.copy is not None and last.copy.admitted_at is not None and last.copy.evicted_at is None
     was = "it was admitted there" if ran else "it was not admitted there"
-    return f"unknown: {state.cluster} was last seen{_ago(last.observed_at, now)}; then {was}"
+    return f"unknown: {state.cluster} was last seen{_ago(last.observed_at, now)}; then {was}{_then(state)}"
+
+
+def _then(state: State) -> str:
+    """What is to become of work whose cluster is away: its queue's or class's `on_unreachable`."""
+    return f". {state.detail}" if state.detail else ""
 
 
 def _seen(state: State, now: datetime) -> str:

@@ -8,10 +8,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
+from dispatcher.core.footing import Footing, Mode
 from dispatcher.runtime import LoopHealth
 from dispatcher.web.status import span
+
+NO_FOOTING = Footing()
+"""Nobody has looked yet."""
+_FOOTINGS = {
+    Mode.BLIND: "the hub is not seen: nothing is concluded",
+    Mode.WARMING: "not seen for long enough yet: no loss of a cluster has a consequence",
+    Mode.STEADY: "the fleet is seen well enough to act on the loss of a cluster",
+    Mode.FROZEN: "too many clusters went at once to be their own fault: nothing is done about it until they are back",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +60,11 @@ class Answer:
     media_type: str = "application/json"
 
 
-def healthz(source: HealthSource, refused: tuple[str, ...] = ()) -> Answer:
+def healthz(source: HealthSource, seen: Footing = NO_FOOTING, refused: tuple[str, ...] = ()) -> Answer:
     """503 with the dead or silent loop named: restart the daemon.
 
-    `refused`: why the blueprint's files do not rule; that makes nobody unhealthy, and it is said.
+    `seen`: what may be concluded from silence. `refused`: why the blueprint's files do not rule. Neither makes anybody
+    unhealthy, and both are said.
     """
     loops = source.loops()
     sick = [_sick_text(loop) for loop in loops if not _is_well(loop)]
@@ -60,11 +72,14 @@ def healthz(source: HealthSource, refused: tuple[str, ...] = ()) -> Answer:
     said = sick or ["all loops come round"]
     if refused:
         said = [*said, "the blueprint's files are refused and the last good ones rule: see /v1/blueprint"]
+    if seen.mode is Mode.FROZEN:
+        said = [*said, _FOOTINGS[seen.mode]]
     found = {
         "ok": not sick,
         "text": "; ".join(said),
         "loops": [_loop(loop) for loop in loops],
         "leader": _leader(facts) if facts is not None else None,
+        "footing": _footing(seen),
     }
     return _answer(found, ok=not sick)
 
@@ -122,3 +137,17 @@ def _leader(facts: LeaderFacts) -> dict[str, object]:
         "term": facts.term,
         "text": text,
     }
+
+
+def _footing(seen: Footing) -> dict[str, object]:
+    return {
+        "mode": seen.mode.value,
+        "since": _instant(seen.since) if seen.since is not None else None,
+        "lost": [{"cluster": name, "since": _instant(at)} for name, at in sorted(seen.lost.items())],
+        "text": _FOOTINGS[seen.mode],
+    }
+
+
+def _instant(at: datetime) -> str:
+    """As the rest of the API writes it."""
+    return at.isoformat().replace("+00:00", "Z")

@@ -14,8 +14,10 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from connectors.kubernetes import KubernetesHub, KubernetesWorker, connect_hub, connect_worker
+from dispatcher.core.errors import Conflict, Refused
 from dispatcher.core.ids import ClusterName, QueueName
 from dispatcher.core.policy import Credentials
+from dispatcher.core.ports import Stop
 from dispatcher.core.snapshot import Link, link_of
 from tests.connectors.apiserver import KUEUE, ApiServer, always, named
 from tests.connectors.objects import cluster_queue, node, pod, workload
@@ -243,6 +245,20 @@ async def test_fr_wat_02_a_reload_that_fails_takes_the_worker_out_at_once(bed: B
     await eventually(lambda: bed.link() is Link.BLIND)
     assert bed.worker.view().error is not None
     await eventually(lambda: not any(bed.api.watching(path) for path in ALL), "the previous client is not kept")
+
+
+async def test_a_copy_is_stopped_by_its_uid_and_only_that_one(bed: Bed) -> None:
+    path = f"{KUEUE}/workloads"
+    uid = bed.api.put(path, workload("job-train-a"))["metadata"]["uid"]
+    await bed.worker.stop(Stop(uid, "team-a", "job-train-a"))
+    assert bed.api.collections[path]["team-a", "job-train-a"]["spec"]["active"] is False
+    sent = len(bed.api.seen)
+    with pytest.raises(Refused):
+        await bed.worker.stop(Stop("", "team-a", "job-train-a"))
+    assert len(bed.api.seen) == sent, "nothing is sent without a guard"
+    for other in (Stop(uid, "team-a", "gone"), Stop("uid-of-another", "team-a", "job-train-a")):
+        with pytest.raises(Conflict):
+            await bed.worker.stop(other)
 
 
 async def test_fr_rac_08_a_lost_worker_is_one_line_in_the_log_and_no_storm(bed: Bed) -> None:

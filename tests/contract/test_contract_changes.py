@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
+from dispatcher.core.errors import Conflict
 from dispatcher.core.ids import ClusterName, QueueName
+from dispatcher.core.ports import Eviction
 from dispatcher.core.snapshot import NodeView, StopPolicy
+from dispatcher.core.workload import HubWorkload
 from tests import builders as b
 from tests.contract.harness import CLUSTERS, LOST_S, SOON_S, Opener, Scene
 
@@ -42,6 +45,49 @@ async def test_retry_while_nominated_clears_the_nomination(open_fleet: Opener) -
         await fleet.set_check(scene.workload("huge"), fleet.bed.check, "Retry")
         await scene.waiting("huge")
         await scene.until_true(lambda: not scene.copies("huge"), "no copy is left")
+
+
+async def test_fr_nom_02_an_approval_taken_back_leaves_the_copy_there_until_the_attempt_is_ended(
+    open_fleet: Opener,
+) -> None:
+    """MultiKueue takes nothing back by itself: the copy could be admitted at any moment. Our own write ends it."""
+    async with open_fleet(gated=True) as fleet:
+        scene, bed = Scene(fleet), fleet.bed
+        await fleet.serve_gate()
+        await scene.submitted(bed.job("huge", gpus=9))
+        await fleet.set_check(scene.workload("huge"), bed.gate, "Ready")
+        await scene.until("huge", lambda w: _state(w, bed.gate) == "Ready", "is approved")
+        await scene.nominate("huge", FIRST)
+        await scene.until_copy("huge", FIRST, lambda c: True, "has a copy")
+        await fleet.set_check(scene.workload("huge"), bed.gate, "Pending")
+        taken_back = await scene.until("huge", lambda w: _state(w, bed.gate) == "Pending", "is approved no more")
+        await fleet.pass_time(QUIET_S)
+        assert list(scene.copies("huge")) == [FIRST]
+        assert taken_back.nominated == (FIRST,)
+        await _end(scene, "huge")
+        await scene.waiting("huge")
+        await scene.until_true(lambda: not scene.copies("huge"), "no copy is left")
+        await fleet.pass_time(QUIET_S)
+        assert not scene.copies("huge")
+
+
+def _state(workload: HubWorkload, check: str) -> str:
+    return {c.name: c.state for c in workload.checks}.get(check, "")
+
+
+async def _end(scene: Scene, job: str) -> None:
+    """End an attempt as the daemon does, from the newest view, again if somebody else wrote in between."""
+    for _ in range(20):
+        found = scene.workload(job)
+        message = "ended by a test of the contract"
+        ended = Eviction(found.uid, found.namespace, found.name, found.resource_version, scene.fleet.bed.check, message)
+        try:
+            await scene.fleet.hub.evict(ended, datetime.now(UTC))
+        except Conflict:
+            await scene.fleet.pass_time(0.2)
+        else:
+            return
+    raise AssertionError(f"the attempt of {job} could not be ended")
 
 
 async def test_an_eviction_on_the_worker_brings_the_job_back_to_the_hub(open_fleet: Opener) -> None:

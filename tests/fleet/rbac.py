@@ -58,6 +58,11 @@ def worker_manifests() -> list[Manifest]:
     return _load(WORKER_FILES)
 
 
+def stopper_manifests() -> list[Manifest]:
+    """deploy's RBAC for workers that let the daemon stop surplus copies; no fleet has it of its own."""
+    return _load(("worker-stop/rbac.yaml",))
+
+
 def secret_name(cluster: str) -> str:
     """The Secret of the hub with the daemon's own kubeconfig of a worker."""
     return f"{cluster}-entrepot"

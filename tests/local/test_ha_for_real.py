@@ -29,22 +29,40 @@ from tests.postgres import PASSWORD, PostgresServer
 
 pytestmark = pytest.mark.local
 BATCH = 24
+SLACK_S = 2.0
+"""What a machine that does other things too may take on top."""
 LEASE_PATH = "/apis/coordination.k8s.io/v1/namespaces/entrepot-system/leases/entrepot"
 NAMES = ("one", "two")
+LEASE = "15/10/2"
+"""The default: duration, renew deadline, retry."""
 
 
-def launch(fleet: LocalFleet, folder: Path, url: str) -> Running:
+def launch(fleet: LocalFleet, folder: Path, url: str, lease: str = LEASE) -> Running:
     """A replica: `--ha` by itself, since the store is a PostgreSQL URL, given by the environment."""
     folder.mkdir(parents=True, exist_ok=True)
     listen = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "dispatcher.cli.main", "serve", "--blueprint", str(CONFIG)]
-    command += ["--listen", listen, "--kubeconfig", str(fleet.daemon_kubeconfig_path)]
+    command += ["--listen", listen, "--kubeconfig", str(fleet.daemon_kubeconfig_path), "--lease", lease]
     with (folder / "daemon.log").open("ab") as log:
         environment = {**os.environ, "ENTREPOT_STORE": url, "POD_NAME": folder.name}
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=environment)
     running = Running(process, f"http://{listen}", folder)
     wait_for(lambda: answers(running, "/readyz"), 90, lambda: running.log()[-3000:])
     return running
+
+
+def launch_mortal(fleet: LocalFleet, folder: Path, url: str) -> tuple[Running, Path]:
+    """A replica whose work loop fails from when the returned file is there (dying_loop.py)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    listen, dies_by = f"127.0.0.1:{free_port()}", folder / "die"
+    command = [sys.executable, "-m", "tests.local.dying_loop", str(dies_by), str(CONFIG), url, listen]
+    with (folder / "daemon.log").open("ab") as log:
+        environment = {**os.environ, "POD_NAME": folder.name}
+        arguments = [*command, str(fleet.daemon_kubeconfig_path)]
+        process = subprocess.Popen(arguments, stdout=log, stderr=log, cwd=ROOT, env=environment)
+    running = Running(process, f"http://{listen}", folder)
+    wait_for(lambda: answers(running, "/readyz"), 90, lambda: running.log()[-3000:])
+    return running, dies_by
 
 
 def answers(running: Running, path: str) -> bool:
@@ -62,13 +80,12 @@ def leads(running: Running) -> bool:
     return False
 
 
-@pytest.fixture
-def pair(local_fleet: LocalFleet, postgres: PostgresServer, tmp_path: Path) -> Iterator[list[Running]]:
-    """Two replicas of which one leads."""
-    with local_fleet.hub.api() as api, contextlib.suppress(Exception):
+@contextlib.contextmanager
+def two_replicas(fleet: LocalFleet, folder: Path, url: str, lease: str = LEASE) -> Iterator[list[Running]]:
+    """Two replicas of which one leads. Who puts another process into the list has it stopped as well."""
+    with fleet.hub.api() as api, contextlib.suppress(Exception):
         api.request("DELETE", LEASE_PATH)
-    url = postgres.database()
-    running = [launch(local_fleet, tmp_path / name, url) for name in NAMES]
+    running = [launch(fleet, folder / name, url, lease) for name in NAMES]
     try:
         wait_for(lambda: sum(map(leads, running)) == 1, 40, lambda: [r.log()[-1500:] for r in running])
         yield running
@@ -77,6 +94,12 @@ def pair(local_fleet: LocalFleet, postgres: PostgresServer, tmp_path: Path) -> I
             with contextlib.suppress(ProcessLookupError):
                 replica.process.send_signal(signal.SIGCONT)
             replica.stop()
+
+
+@pytest.fixture
+def pair(local_fleet: LocalFleet, postgres: PostgresServer, tmp_path: Path) -> Iterator[list[Running]]:
+    with two_replicas(local_fleet, tmp_path, postgres.database()) as running:
+        yield running
 
 
 def ordered(pair: list[Running]) -> tuple[Running, Running]:
@@ -124,6 +147,46 @@ def test_a_leader_killed_while_a_batch_arrives_is_replaced_none_lost_none_double
         why = standby.get(f"/v1/why/autonomy/{manifest['metadata']['name']}")
         assert why["decision"]["chosen"] is not None
     assert PASSWORD not in leader.log() + standby.log()
+
+
+def test_fr_rac_05_a_leader_whose_work_loop_dies_hands_over_while_its_process_lives(
+    local_fleet: LocalFleet, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """Released within a retry period of 2 s, taken within 5 s of the death; the new leader does the work."""
+    with local_fleet.hub.api() as api, contextlib.suppress(Exception):
+        api.request("DELETE", LEASE_PATH)
+    url, hub = postgres.database(), Hub(local_fleet)
+    leader, dies_by = launch_mortal(local_fleet, tmp_path / "mortal", url)
+    standby = None
+    try:
+        wait_for(lambda: leads(leader), 40, lambda: leader.log()[-2000:])
+        standby = launch(local_fleet, tmp_path / "other", url)
+        dies_by.touch()
+        job = gang("ha-dead-loop")
+        hub.create(job)
+        died = time.monotonic()
+        wait_until(lambda: "lease_released" in leader.log() or "leader_steps_down" in leader.log(), 20)
+        released_s = time.monotonic() - died
+        wait_until(lambda: leads(standby), 20)
+        led_s = time.monotonic() - died
+        print(f"\ngiven up {released_s:.1f} s after the loop died, taken {led_s:.1f} s after", file=sys.stderr)
+        finish(hub, standby, [job], 60)
+        assert leader.process.poll() is None, "the process lives"
+        assert not leads(leader)
+        assert released_s <= 2.0 + SLACK_S
+        assert led_s <= 5.0 + SLACK_S
+    finally:
+        for replica in (leader, standby):
+            if replica is not None:
+                replica.stop()
+
+
+def wait_until(done: Callable[[], bool], within_s: float) -> None:
+    """As `wait_for`, for what is measured."""
+    until = time.monotonic() + within_s
+    while not done():
+        assert time.monotonic() < until, f"did not happen within {within_s} s"
+        time.sleep(0.05)
 
 
 def test_an_orderly_end_hands_over_within_two_seconds_and_both_answer_before(

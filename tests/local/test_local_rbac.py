@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ from connectors.kubernetes.credentials import SecretSource
 from connectors.kubernetes.kubeconfig import parse
 from connectors.kubernetes.preflight import NEEDED
 from demo.jobs import manifests as demo_jobs
-from dispatcher.core.errors import Fatal, Refused
+from dispatcher.core.errors import Conflict, Fatal, Refused
 from dispatcher.core.ids import ClusterName, WorkloadUid
-from dispatcher.core.ports import EventType, Notice
+from dispatcher.core.ports import EventType, Notice, Stop
 from dispatcher.runtime import SystemClock
 from tests.fleet import Endpoint, LocalFleet, binaries, rbac
 from tests.fleet.api import ApiRefusal, KubeApi
@@ -322,6 +323,42 @@ async def error_of(port: KubernetesHub | KubernetesWorker) -> str:
         finally:
             running.cancel()
     return found
+
+
+async def test_fr_rac_10_a_copy_is_stopped_only_where_the_worker_was_told_to_let_us(local_fleet: LocalFleet) -> None:
+    """deploy/worker alone: refused. With deploy/worker-stop: spec.active is false, and of no other uid."""
+    manifest = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "rbac-surplus", "namespace": "autonomy"},
+        "spec": {"queueName": "nowhere", "podSets": [{"name": "main", "count": 1, "template": POD_TEMPLATE}]},
+    }
+    connected = connect_hub(local_fleet.daemon_kubeconfig_path, SystemClock())
+    source = SecretSource(connected.get_secret, rbac.NAMESPACE, rbac.secret_name(WORKER), "kubeconfig")
+    client = ApiClient(WORKER, source, SystemClock())
+    worker = KubernetesWorker(ClusterName(WORKER), client, SystemClock())
+    with local_fleet.workers[WORKER].api() as api:
+        made = await asyncio.to_thread(api.apply, manifest)
+        stop = Stop(made["metadata"]["uid"], "autonomy", "rbac-surplus")
+        with pytest.raises(Refused, match="cannot patch resource"):
+            await worker.stop(stop)
+        role = rbac.stopper_manifests()
+        await asyncio.to_thread(api.apply_all, role)
+        try:
+            with pytest.raises(Conflict):
+                await worker.stop(replace(stop, uid="uid-of-another"))
+            await worker.stop(stop)
+            found = await asyncio.to_thread(api.get, api.path_of(manifest))
+        finally:
+            for item in [*role, manifest]:
+                await asyncio.to_thread(api.request, "DELETE", api.path_of(item))
+    await client.close()
+    await connected.close()
+    assert found is not None
+    assert found["spec"]["active"] is False
+
+
+POD_TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "none", "resources": {}}], "restartPolicy": "Never"}}
 
 
 async def test_a_secret_that_may_not_be_read_is_named(local_fleet: LocalFleet) -> None:

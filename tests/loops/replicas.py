@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from connectors.embedded.lease import EmbeddedLease, EmbeddedLeasePort
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.lease import LeaseRecord, LeaseTiming
-from dispatcher.core.ports import HubPort, Nomination, Notice, Wake
+from dispatcher.core.ports import Eviction, HubPort, Nomination, Notice, Wake
 from dispatcher.core.snapshot import HubView
 from dispatcher.leader import LOOP, Candidacy, Elector
 from dispatcher.loops import dispatch, follow, notify
@@ -49,6 +50,9 @@ class Written:
 
     async def withdraw(self, nomination: Nomination) -> str:
         return await self.hub.withdraw(nomination)
+
+    async def evict(self, eviction: Eviction, now: datetime) -> str:
+        return await self.hub.evict(eviction, now)
 
     async def notify(self, notice: Notice) -> None:
         await self.hub.notify(notice)

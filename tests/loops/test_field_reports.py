@@ -66,7 +66,7 @@ async def test_fr_nom_02_nothing_is_nominated_before_the_other_check_is_ready(be
     queues = bench.fleet.hub_cluster.inventory.queues
     for name, spec in list(queues.items()):
         queues[name] = replace(spec, checks=(*spec.checks, "budget"))
-    bench.fleet.apply(_check("budget"))
+    bench.fleet.apply(check("budget"))
     bench.fleet.set_check_active("budget", True)
     bench.fleet.submit(gang("train-a"))
     for _ in range(10):
@@ -194,7 +194,7 @@ async def test_fr_wat_02_a_worker_away_since_the_start_is_waited_for_once(bench:
     assert away is not None
     await bench.restart()
     told = Listening(bench)
-    bench.state.workers = {n: _Unseen(p) if n == away else p for n, p in bench.state.workers.items()}  # type: ignore[misc]
+    bench.state.workers = {n: Unseen(p) if n == away else p for n, p in bench.state.workers.items()}  # type: ignore[misc]
     started = bench.clock.now()
     bench.fleet.submit(gang("train-b", product=B200 if away != "cloud-c-us" else H100))
     while not told.writes:
@@ -209,7 +209,7 @@ async def test_fr_wat_02_a_worker_away_since_the_start_is_waited_for_once(bench:
     assert lists(told.writes) == [(bench.decision("train-b").chosen,)], "what runs on it is left alone"
 
 
-class _Unseen:
+class Unseen:
     """A worker's port of which nothing has been read since the start."""
 
     def __init__(self, port: object) -> None:
@@ -222,7 +222,7 @@ class _Unseen:
 
 async def test_fr_wat_03_a_cluster_that_vanished_is_taken_off_the_list_in_one_pass(watched: Watched) -> None:
     bench = watched.bench
-    gone, kept, told = await _nominated_to_two(watched)
+    gone, kept, told = await nominated_to_two(watched)
     bench.fleet.remove("MultiKueueCluster", gone)
     bench.clock.advance(0.1)
     bench.fleet.advance()
@@ -239,7 +239,7 @@ async def test_fr_wat_03_a_cluster_that_vanished_is_taken_off_the_list_in_one_pa
 
 async def test_fr_wat_03_the_last_name_is_taken_off_and_the_job_is_decided_anew(watched: Watched) -> None:
     bench = watched.bench
-    gone, kept, _ = await _nominated_to_two(watched)
+    gone, kept, _ = await nominated_to_two(watched)
     bench.fleet.remove("MultiKueueCluster", gone)
     bench.fleet.remove("MultiKueueCluster", kept)
     await watched.step()
@@ -252,7 +252,7 @@ async def test_fr_wat_03_the_last_name_is_taken_off_and_the_job_is_decided_anew(
         assert candidate is None or Reason.MULTIKUEUE_INACTIVE in {r.reason for r in candidate.rejections}
 
 
-async def _nominated_to_two(watched: Watched) -> tuple[str, str, Listening]:
+async def nominated_to_two(watched: Watched) -> tuple[str, str, Listening]:
     """A job that two clusters were asked to take, of which neither does."""
     told = Listening(watched.bench, not_taken=2)
     watched.bench.fleet.submit(gang("train-a", product=H100))
@@ -265,7 +265,7 @@ async def _nominated_to_two(watched: Watched) -> tuple[str, str, Listening]:
     return first, second, told
 
 
-def _check(name: str) -> dict[str, object]:
+def check(name: str) -> dict[str, object]:
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "AdmissionCheck",

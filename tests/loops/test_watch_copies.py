@@ -160,19 +160,24 @@ async def test_a_copy_that_is_deleted_on_the_worker_is_told_and_the_job_goes_on_
 # --- the cluster is left out for a while ---------------------------------------------------------------------------
 
 
-async def nominated(watched: Watched, job: str) -> ClusterName:
-    """A job whose copy waits on its cluster for a check of that cluster's own, such as a provisioning request."""
+def with_provisioning(watched: Watched) -> None:
+    """Every worker has a check of its own, such as a provisioning request."""
     for cluster in watched.bench.fleet.worker_clusters.values():
         cluster.inventory.checks["prov"] = Check("prov", "kueue.x-k8s.io/provisioning-request", True)
         for name, spec in list(cluster.inventory.queues.items()):
             cluster.inventory.queues[name] = replace(spec, checks=("prov",))
         cluster.kueue.inventory_changed()
+
+
+async def nominated(watched: Watched, job: str) -> ClusterName:
+    """A job whose copy waits on its cluster for a check of that cluster's own."""
+    with_provisioning(watched)
     watched.bench.fleet.submit(gang(job, duration="5s", says=CHEAP))
-    await watched.until(lambda: watched.bench.phase(job) is Phase.NOMINATED and _waits_for_check(watched, job))
+    await watched.until(lambda: watched.bench.phase(job) is Phase.NOMINATED and waits_for_check(watched, job))
     return watched.bench.workload(job).nominated[0]
 
 
-def _waits_for_check(watched: Watched, job: str) -> bool:
+def waits_for_check(watched: Watched, job: str) -> bool:
     workload = watched.bench.workload(job)
     found = watched.worker(workload.nominated[0]).copies.get((workload.namespace, workload.name))
     return found is not None and found.quota_reserved_at is not None and "prov" in found.checks

@@ -207,9 +207,13 @@ async def test_an_old_view_is_no_evidence_of_running(api: httpx.AsyncClient, wor
     placed = admitted_on("onprem-1")
     world.show(placed)
     world.show_worker(worker("onprem-1", copy_of(placed), seen_s=180))
-    assert await state_text(api) == "unknown: onprem-1 was last seen 3m ago; then it was admitted there"
+    text = await state_text(api)
+    assert text == (
+        "unknown: onprem-1 was last seen 3m ago; then it was admitted there. It stays there (on_unreachable: stay)"
+    )
     world.show_worker(worker("onprem-1", seen_s=None))
-    assert await state_text(api) == "unknown: onprem-1 has not been seen since the daemon started"
+    unseen = "unknown: onprem-1 has not been seen since the daemon started. It stays there (on_unreachable: stay)"
+    assert await state_text(api) == unseen
 
 
 async def test_the_queue_is_in_deciding_order_and_numbers_those_that_can_be_decided(

@@ -17,8 +17,9 @@ from dispatcher.config.files import Content
 from dispatcher.config.lint import lint_text, to_json
 from dispatcher.config.loader import load_content
 from dispatcher.config.strictyaml import Quoted, parse, plain
+from dispatcher.core.ids import QueueName
 from dispatcher.core.legality import office_of
-from dispatcher.core.policy import ComputePrice, Policy, PriceUnit, Purchase
+from dispatcher.core.policy import Away, ComputePrice, Policy, PriceUnit, Purchase, Unreachable
 from dispatcher.core.snapshot import Taint
 from dispatcher.core.workload import WorkloadClass
 from tests.examples import examples
@@ -119,6 +120,17 @@ def test_durations_become_seconds_and_places_become_lines(tmp_path: Path) -> Non
     assert policy.classes[WorkloadClass.TRAINING].delay_price_usd_micro_per_hour == 4_000_000
     assert policy.clusters["cloud"].line == "fleet.yaml:25:3"
     assert policy.labels["personal"] == "data.yaml:5:3"
+
+
+def test_what_becomes_of_work_out_of_reach_is_said_by_class_and_by_queue(tmp_path: Path) -> None:
+    plain = compiled(tmp_path / "plain")
+    assert plain.classes[WorkloadClass.TRAINING].on_unreachable == Unreachable(Away.STAY)
+    assert plain.queues[QueueName("training")].on_unreachable is None
+    assert plain.limits.mass_loss_percent == 50
+    queue = "    on_unreachable: {do: move, after: PT30M}\n"
+    moved = compiled(tmp_path / "moved", edited("queues.yaml", "    default_labels: [public]\n", queue))
+    assert moved.queues[QueueName("training")].on_unreachable == Unreachable(Away.MOVE, 1800)
+    assert moved.digest != plain.digest
 
 
 def test_a_flavor_carries_its_nodes_with_a_pod_limit_and_taints(tmp_path: Path) -> None:

@@ -232,6 +232,12 @@ CASES = [
         id="a duration that is not ISO 8601",
     ),
     pytest.param(
+        (Q, "    default_labels: [public]\n", "    on_unreachable: {do: move}\n"),
+        "queues.yaml:17:5: error: 'on_unreachable': 'after' belongs to move, and move needs it; "
+        "write {do: move, after: PT30M}, or {do: stay}",
+        id="a move without a time",
+    ),
+    pytest.param(
         (Q, "Europe/Berlin", "Europe/Berln"),
         "queues.yaml:32:53: error: 'Europe/Berln': not a time zone; did you mean 'Europe/Berlin'?",
         id="an unknown time zone",

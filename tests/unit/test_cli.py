@@ -581,6 +581,24 @@ def test_fr_cli_04_a_past_decision_is_told_cluster_by_cluster_with_the_numbers_t
     assert records.stat().st_mtime_ns == before, "reading changes nothing"
 
 
+def test_fr_cli_04_why_at_a_time_is_the_decision_that_stood_then(entrepot: Terminal, records: Path) -> None:
+    """From the daemon and without it the same page; before the first decision an answer that says so."""
+    down = ("--server", NOWHERE, "--store", str(records))
+    between = CHOICE.decided_at - timedelta(seconds=1)
+    then = entrepot("why", "team-a/train", "--at", CHOICE.decided_at.isoformat(), *down)
+    assert (then.code, CHOICE.id in then.out, "What each cluster would cost" in then.out) == (0, True, True)
+    assert CHOICE.policy_digest in then.out
+    before = json.loads(entrepot("why", "train", "--at", between.isoformat(), "-o", "json", *down).out)
+    assert before["id"] == FIRST_WAIT.id
+    assert {c["cluster"] for c in before["candidates"]} == {c.cluster for c in FIRST_WAIT.candidates}
+    with served(build_api(World().state, FileStore(records), World().vitals)) as url:
+        live = entrepot("why", "team-a/train", "--at", CHOICE.decided_at.isoformat(), "--server", url)
+    assert live.out == then.out
+    early = entrepot("why", "team-a/train", "--at", "2020-01-01T00:00:00Z", *down)
+    assert (early.code, "the first kept is of" in early.err) == (3, True)
+    assert entrepot("why", "team-a/train", "--at", "yesterday", *down).code == 2
+
+
 def test_fr_cli_01_what_a_worker_evicted_is_not_running_on_any_page(entrepot: Terminal, records: Path) -> None:
     world, placed = World(), admitted_on("onprem-1")
     world.show(placed)

@@ -18,7 +18,7 @@ from dispatcher.core.ids import ClusterName
 from dispatcher.runtime import SystemClock
 from tests.unit.deploy_files import DEPLOY, ROOT, Grant, documents, grants, listed, manifests, one, roles
 
-FOLDERS = ("hub", "worker", "frameworks", "any-hub", "monitoring")
+FOLDERS = ("hub", "worker", "frameworks", "any-hub", "worker-stop", "monitoring")
 OVERLAYS = ("overlays/single", "overlays/replicas")
 LABELS = {"app.kubernetes.io/name": "entrepot"}
 HUB_ROLE = one("hub", "ClusterRole")
@@ -78,7 +78,7 @@ def test_everything_namespaced_is_in_the_namespace_that_is_made(folder: str) -> 
 # --- permissions -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("folder", FOLDERS[:4])
+@pytest.mark.parametrize("folder", FOLDERS[:5])
 def test_no_role_uses_a_wildcard(folder: str) -> None:
     assert roles(folder)
     for role in roles(folder):
@@ -99,6 +99,14 @@ def test_the_hub_role_lists_and_watches_what_the_daemon_does_and_nothing_else() 
 def test_the_worker_role_lists_and_watches_what_the_daemon_does_and_nothing_else() -> None:
     expected = {Grant(verb, group, resource) for group, resource in worker_kinds() for verb in ("list", "watch")}
     assert set(grants(READER)) == expected
+
+
+def test_stopping_a_copy_is_a_role_of_its_own_with_one_verb() -> None:
+    """ADR 22: whoever does not apply deploy/worker-stop has a daemon that can change nothing on a worker."""
+    assert set(grants(one("worker-stop", "ClusterRole"))) == {Grant("patch", "kueue.x-k8s.io", "workloads")}
+    (subject,) = one("worker-stop", "ClusterRoleBinding")["subjects"]
+    account = one("worker", "ServiceAccount")["metadata"]
+    assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
 
 
 def test_the_only_writes_are_nominations_events_reviews_of_ourselves_and_the_lease() -> None:
@@ -135,9 +143,9 @@ def test_the_lease_is_written_by_name() -> None:
     assert {g.name for g in lease} == {"entrepot"}
 
 
-@pytest.mark.parametrize("folder", FOLDERS[:4])
+@pytest.mark.parametrize("folder", FOLDERS[:5])
 def test_every_role_is_bound_to_our_account_and_to_nobody_else(folder: str) -> None:
-    account = one("worker" if folder == "worker" else "hub", "ServiceAccount")["metadata"]
+    account = one("worker" if folder in ("worker", "worker-stop") else "hub", "ServiceAccount")["metadata"]
     bindings = [m for m in manifests(folder) if m["kind"] in ("RoleBinding", "ClusterRoleBinding")]
     bound = {(b["roleRef"]["kind"], b["roleRef"]["name"]) for b in bindings}
     assert bound == {(r["kind"], r["metadata"]["name"]) for r in roles(folder)}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import Metric
 
+from dispatcher.core.footing import Mode
 from dispatcher.core.snapshot import Link
 from dispatcher.core.watchdog import FindingCode
 from dispatcher.logs import PROBLEMS
@@ -75,6 +76,12 @@ def test_links_of_clusters_are_words_of_the_code() -> None:
     assert set(words) <= {str(link) for link in Link}
 
 
+def test_modes_of_footing_are_words_of_the_code() -> None:
+    words = re.findall(r'mode="(\w+)"', " ".join(rule["expr"] for rule in RULES))
+    assert words
+    assert set(words) <= {str(mode) for mode in Mode}
+
+
 def test_results_of_nominations_are_words_of_the_loop_that_counts_them() -> None:
     source = (ROOT / "dispatcher" / "loops" / "writing.py").read_text()
     found = re.findall(r'result=~?"([^"]*)"', " ".join(rule["expr"] for rule in RULES))
@@ -104,6 +111,7 @@ def test_what_must_wake_somebody_is_there() -> None:
         "EntrepotLoopFailing",
         "EntrepotHubSilent",
         "EntrepotNoCluster",
+        "EntrepotFleetFrozen",
         "EntrepotNominationsRefused",
         "EntrepotNobodyLeads",
         "EntrepotSeveralLead",
