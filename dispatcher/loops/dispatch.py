@@ -55,8 +55,6 @@ class DispatchLoop:
     """Since when (monotonic) no cycle has got through because of the store; None while it answers."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the first cycle is through, or there is none to make: what was put off for a quick start may be done."""
-    quiet_until: datetime | None = None
-    """What `again_at` said after the last cycle; None before the first."""
     planner: Planner = field(init=False)
     writer: Writer = field(init=False)
     _busy_s: float = 0.0
@@ -142,7 +140,6 @@ class DispatchLoop:
             self.waker.wake()
         self._busy_s += self.state.clock.monotonic_s() - recording_s
         self._forget_gone()
-        self.quiet_until = self.again_at()
         self.planner.rest(self.again_at)
         self.planner.warm = True
         self.settled.set()

@@ -250,7 +250,7 @@ class Entrepot:
                 await self.loop.recover()
                 self._recovered = True
             await self.loop.cycle()
-            self._again_at = self.loop.quiet_until or now
+            self._again_at = self.loop.again_at()
             self.notice()
         elif self.stakes.nominated or self.state.holds:
             self._again_at = now  # what happened changes nothing alone, but what is on its way is looked at anew
