@@ -36,6 +36,7 @@ PROBLEMS = (
     "hub_not_dispatchable",
     "hub_not_reachable",
     "hub_not_rechecked",
+    "idle_not_written",
     "illegal",
     "input_problem",
     "inputs_not_kept",

@@ -52,6 +52,8 @@ class Metrics:
     endings: Counter = field(init=False)
     footing: Gauge = field(init=False)
     clusters_lost: Gauge = field(init=False)
+    idle: Gauge = field(init=False)
+    idle_writes: Counter = field(init=False)
     leading: Gauge = field(init=False)
     leader_changes: Counter = field(init=False)
     lease_failures: Counter = field(init=False)
@@ -109,6 +111,10 @@ class Metrics:
             "replay_bytes": Gauge("entrepot_replay_bytes", "Stored inputs of decisions, for replay", registry=r),
             "replay_bytes_limit": Gauge("entrepot_replay_limit_bytes", "Beyond this the oldest go", registry=r),
             "replay_oldest": Gauge("entrepot_replay_oldest_seconds", "Age of the oldest stored inputs", registry=r),
+            "idle": Gauge("entrepot_idle", "Workloads under an idle timeout, by how they stand", ["stage"], registry=r),
+            "idle_writes": Counter(
+                "entrepot_idle_writes", "Notices, notices taken back, and ends", ["course", "result"], registry=r
+            ),
             "input_problems": Gauge("entrepot_input_problems", "Workloads held by what they say", registry=r),
             "tasks": Gauge("entrepot_tasks", "asyncio tasks that live; growth without end is a leak", registry=r),
         }

@@ -14,6 +14,7 @@ from dispatcher.core.backfill import Expected
 from dispatcher.core.decision import Decision
 from dispatcher.core.declaration import InputProblem as InputProblem
 from dispatcher.core.footing import Footing
+from dispatcher.core.idle import Standing as IdleStanding
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.instants import later
 from dispatcher.core.order import Turn
@@ -79,6 +80,8 @@ class FleetState:
     holds: dict[WorkloadUid, tuple[Hold, ...]] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     law_findings: tuple[Finding, ...] = ()
+    idle: Mapping[WorkloadUid, IdleStanding] = field(default_factory=dict)
+    """Everything that may be freed when nobody uses it, and what was."""
     bundle_events: deque[BundleEvent] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
     avoided: dict[WorkloadUid, tuple[Avoided, ...]] = field(default_factory=dict)
     footing: Footing = field(default_factory=Footing)

@@ -221,6 +221,11 @@ class EmbeddedFleet:
         place.inventory.queues[QueueName(queue)] = replace(spec, view=replace(spec.view, stop_policy=policy))
         self._inventory_changed(place)
 
+    def annotate(self, kind: str, namespace: str, name: str, annotations: Mapping[str, str]) -> None:
+        """Annotate a job on the hub, as `kubectl annotate --overwrite` would. Raises Refused when it is not there."""
+        self.advance()
+        self.hub_cluster.annotate_job((kind, namespace, name), annotations)
+
     def set_check(
         self, workload: WorkloadUid, check: str, state: str, message: str = "", requeue_after_s: float | None = None
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -12,9 +12,10 @@ from connectors.embedded.manifests import Inventory, Manifest
 from connectors.embedded.objects import REJECTED, RETRY, Workload
 from connectors.embedded.witness import Happening, Witness, nobody
 from connectors.embedded.world import World
+from connectors.kubernetes.fields import KEY_PREFIX
 from dispatcher.core.errors import Conflict, Refused
 from dispatcher.core.ids import ClusterName, WorkloadUid
-from dispatcher.core.ports import Eviction, Nomination, Notice
+from dispatcher.core.ports import Amendment, Eviction, Nomination, Notice
 from dispatcher.core.snapshot import MULTIKUEUE_CONTROLLER
 from dispatcher.core.workload import CheckState, HubWorkload, OwnerMeta
 
@@ -206,8 +207,36 @@ class Hub:
         check = workload.checks.get(eviction.check)
         if check is None:
             raise Conflict(f"workload {eviction.name} has no check {eviction.check}")
-        self.kueue.set_check(workload, replace(check, state=RETRY, message=eviction.message))
+        retry = replace(check, state=RETRY, message=eviction.message)
+        self.kueue.set_check(workload, retry, eviction.requeue_after_s)
         return str(workload.resource_version)
+
+    def amend(self, amendment: Amendment) -> str:
+        """Somebody edits annotations, and spec.active. Returns the resourceVersion; raises Conflict as `nominate`."""
+        workload = self.workloads.get(amendment.uid)
+        if workload is None:
+            raise Conflict(f"workload {amendment.namespace}/{amendment.name} not found")
+        if amendment.resource_version != str(workload.resource_version):
+            raise Conflict(f"workload {amendment.name}: the object has been modified")
+        for key, value in amendment.annotations:
+            if value is None:
+                workload.annotations.pop(key, None)
+            else:
+                workload.annotations[key] = value
+        if amendment.deactivate and workload.active:
+            self.kueue.deactivate(workload)
+        else:
+            self.changed(workload)
+        return str(workload.resource_version)
+
+    def annotate_job(self, key: JobKey, annotations: Mapping[str, str]) -> None:
+        """Somebody annotates a job object. Raises Refused when there is none."""
+        job = self.jobs.get(key)
+        if job is None:
+            raise Refused(f"{'/'.join(key)} not found")
+        kept = dict(job.owner.keys) | {k: v for k, v in annotations.items() if k.startswith(KEY_PREFIX)}
+        job.owner = replace(job.owner, keys=tuple(sorted(kept.items())))
+        self._jobs_changed()
 
     def latch(self, workload: Workload, cluster: ClusterName, check: CheckState) -> None:
         """MultiKueue's write of the winner. The clearing policy empties the list in the same request.

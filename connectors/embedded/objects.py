@@ -79,6 +79,7 @@ class Workload:
     nominated: tuple[ClusterName, ...] = ()
     queued: bool = False
     job_active: int = 0
+    annotations: dict[str, str] = field(default_factory=dict)
     shape: Shape = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

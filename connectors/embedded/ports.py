@@ -11,12 +11,13 @@ from connectors.embedded.faults import Feed, WriteFaults
 from connectors.embedded.hub import Hub
 from connectors.embedded.worker import Worker
 from connectors.embedded.world import World
+from connectors.kubernetes.amendment import amendment_call
 from connectors.kubernetes.eviction import eviction_call
 from connectors.kubernetes.nomination import nomination_call
 from connectors.kubernetes.stopping import stop_call
 from dispatcher.core.errors import Conflict, Fatal, Refused, Transient
 from dispatcher.core.ids import ClusterName
-from dispatcher.core.ports import Clock, Eviction, Nomination, Notice, Stop, Wake
+from dispatcher.core.ports import Amendment, Clock, Eviction, Nomination, Notice, Stop, Wake
 from dispatcher.core.snapshot import HubView, WorkerView
 from dispatcher.core.writing import POLICY_FIX
 
@@ -98,6 +99,17 @@ class EmbeddedHub:
         self._require_link()
         self.faults.before()
         version = self._hub.evict(eviction)
+        self.faults.after()
+        return version
+
+    async def amend(self, amendment: Amendment) -> str:
+        """As HubPort; refused by the same rule as in real life."""
+        amendment_call(amendment)
+        await asyncio.sleep(0)
+        self._driver.catch_up()
+        self._require_link()
+        self.faults.before()
+        version = self._hub.amend(amendment)
         self.faults.after()
         return version
 

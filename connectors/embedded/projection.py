@@ -17,6 +17,7 @@ from connectors.embedded.kueue import Kueue
 from connectors.embedded.multikueue import MultiKueue
 from connectors.embedded.objects import Workload
 from connectors.embedded.worker import Worker
+from dispatcher.core.idle import ENDED, ENDING, NOTICE
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.resources import Resources
 from dispatcher.core.snapshot import (
@@ -199,6 +200,9 @@ def hub_workload(workload: Workload) -> HubWorkload:
         admitted_at=workload.admitted_at,
         evicted_at=workload.evicted_at,
         preempted_by=workload.preempted_by,
+        idle_notice=workload.annotations.get(NOTICE, ""),
+        idle_ending=workload.annotations.get(ENDING, ""),
+        idle_ended=workload.annotations.get(ENDED, ""),
         checks=tuple(workload.checks[name] for name in sorted(workload.checks)),
         cluster_name=workload.cluster_name,
         nominated=workload.nominated,

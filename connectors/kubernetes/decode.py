@@ -24,6 +24,7 @@ from connectors.kubernetes.fields import (
     texts,
 )
 from connectors.kubernetes.pods import pod_requests
+from dispatcher.core.idle import ENDED, ENDING, NOTICE
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.resources import QuantityError, Resources, is_gpu
 from dispatcher.core.snapshot import WorkerCopy
@@ -90,6 +91,9 @@ def hub_workload(raw: Raw) -> HubWorkload:
         group_key=group,
         template_keys=own_keys(*(child(p, "template", "metadata") for p in children(spec, "podSets"))),
         problem="; ".join(problems) or None,
+        idle_notice=text(annotations, NOTICE),
+        idle_ending=text(annotations, ENDING),
+        idle_ended=text(annotations, ENDED),
     )
 
 

@@ -28,12 +28,14 @@ def eviction_call(eviction: Eviction, now: datetime) -> Call:
         raise Refused("an eviction needs the check, and the uid and resourceVersion that it was decided on")
     namespace, name = quote(eviction.namespace, safe=""), quote(eviction.name, safe="")
     at = now.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    check = {
+    check: dict[str, object] = {
         "name": eviction.check,
         "state": RETRY,
         "message": eviction.message[:MOST_MESSAGE],
         "lastTransitionTime": at,
     }
+    if eviction.requeue_after_s is not None:
+        check["requeueAfterSeconds"] = eviction.requeue_after_s
     meta = {
         "name": eviction.name,
         "namespace": eviction.namespace,

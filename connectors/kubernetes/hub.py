@@ -1,4 +1,4 @@
-"""The hub: everything that dispatch sees of it, and the two things that dispatch writes to it."""
+"""The hub: everything that dispatch sees of it, and what is written to it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from connectors.kubernetes import decode, decode_queues, preflight
+from connectors.kubernetes.amendment import amendment_call
 from connectors.kubernetes.cache import Part
 from connectors.kubernetes.client import ApiClient, Call
 from connectors.kubernetes.events import EventWriter
@@ -21,7 +22,7 @@ from connectors.kubernetes.owners import OwnerWatch
 from connectors.kubernetes.watch import Informer, Kind, Observer, T
 from dispatcher.core.errors import Conflict, Refused, Transient
 from dispatcher.core.ids import WorkloadUid
-from dispatcher.core.ports import Clock, Eviction, Nomination, Notice, Wake
+from dispatcher.core.ports import Amendment, Clock, Eviction, Nomination, Notice, Wake
 from dispatcher.core.snapshot import HubView
 from dispatcher.core.workload import HubWorkload, OwnerMeta
 from dispatcher.core.writing import WriteMode
@@ -172,7 +173,11 @@ class KubernetesHub:
         """See `HubPort.evict`."""
         return await self._write(eviction, eviction_call(eviction, now))
 
-    async def _write(self, what: Nomination | Eviction, call: Call) -> str:
+    async def amend(self, amendment: Amendment) -> str:
+        """See `HubPort.amend`."""
+        return await self._write(amendment, amendment_call(amendment))
+
+    async def _write(self, what: Nomination | Eviction | Amendment, call: Call) -> str:
         await self._verify_identity()
         try:
             written = await self._client.once(call)

@@ -17,11 +17,24 @@ from dispatcher.core.snapshot import Link
 from dispatcher.leader import LOOP as LEADER_LOOP
 from dispatcher.leader import Candidacy, Elector
 from dispatcher.logs import count_problems, get_logger
-from dispatcher.loops import catalog, dispatch, follow, gauges, legality, notify, reload, replicas, shadow, watch_copies
+from dispatcher.loops import (
+    catalog,
+    dispatch,
+    follow,
+    gauges,
+    idle,
+    legality,
+    notify,
+    reload,
+    replicas,
+    shadow,
+    watch_copies,
+)
 from dispatcher.loops.catalog import CatalogDesk, CatalogLoop
 from dispatcher.loops.dispatch import DispatchLoop
 from dispatcher.loops.follow import FollowLoop
 from dispatcher.loops.gauges import GaugeLoop
+from dispatcher.loops.idle import IdleLoop
 from dispatcher.loops.legality import LegalityLoop
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.reload import PolicySource, ReloadLoop
@@ -126,6 +139,7 @@ class Daemon:
         self.waker = Waker(clock)
         self.copies_waker = Waker(clock)
         self.law_waker = Waker(clock)
+        self.idle_waker = Waker(clock)
         self.workers = WorkerSet(self.supervisor, around.connect, self._views_changed)
         self.workers.apply(policy)
         status = BlueprintStatus(policy.digest, clock.now())
@@ -155,6 +169,9 @@ class Daemon:
             self.waker.wake,
             leadership=self.leadership,
             files_of=around.files_of,
+        )
+        self.idle = IdleLoop(
+            self.state, store.audit_log, self.notices, self.metrics, self.health, self.idle_waker, self.leadership
         )
         self.dispatch = DispatchLoop(
             self.state,
@@ -200,6 +217,7 @@ class Daemon:
             self._start_loops(group, {notify.LOOP: self.notices.run, reload.LOOP: reloads.run})
             self._start_loops(group, {dispatch.LOOP: self.dispatch.run, gauges.LOOP: gauge_loop.run})
             self._start_loops(group, {watch_copies.LOOP: self.copies.run, legality.LOOP: self.legality.run})
+            self._start_loops(group, {idle.LOOP: self.idle.run})
             reading = CatalogLoop(self.state, self.around.catalog, self.metrics, self.health)
             watched = supervise(catalog.LOOP, reading.run, limit_s=catalog.LIMIT_S)
             group.create_task(watched, name=catalog.LOOP)
@@ -222,11 +240,13 @@ class Daemon:
         self.waker.wake()
         self.copies_waker.wake()
         self.law_waker.wake()
+        self.idle_waker.wake()
 
     def _policy_changed(self, policy: Policy) -> None:
         self.workers.apply(policy)
         self.waker.wake()
         self.law_waker.wake()
+        self.idle_waker.wake()
 
     async def _retain(self) -> None:
         """Say every minute how much is kept; every few hours forget what is old, where we lead."""

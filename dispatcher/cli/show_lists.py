@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dispatcher.cli.printing import clock, grid
+from dispatcher.core.idle import Stage
 from dispatcher.core.snapshot import Link
 from dispatcher.web.models import (
     ClusterList,
@@ -155,6 +156,8 @@ def _why(item: WorkloadSummary, wide: bool) -> Text:
 
 def _why_text(item: WorkloadSummary, wide: bool) -> str:
     """The start of the sentence: a list is for the eye, `why` has the whole. What its owner must correct is whole."""
+    if item.idle is not None and item.idle.stage is Stage.ENDED:
+        return item.idle.text  # whole: it says how to start it again
     text = item.state.text if item.state.code is StateCode.NOMINATED else item.reason
     if wide or item.problems:
         return text
@@ -173,7 +176,7 @@ def _placed(items: Sequence[WorkloadSummary], out: Console, wide: bool, title: s
         table, bare = grid(*head, "STATE", flexible="STATE"), grid(*head)
         for item, cells in zip(items, rows, strict=True):
             shown = [cells[name] for name in head]
-            table.add_row(*shown, Text(item.state.text, style=_STYLES.get(item.state.code, "")))
+            table.add_row(*shown, _placed_state(item, wide))
             bare.add_row(*shown)
         if head == short or _room_beside(bare, out, _STATE_NEEDS):
             out.print(table)
@@ -190,6 +193,13 @@ def _placed_cells(item: WorkloadSummary) -> dict[str, str]:
         "WORKLOAD": item.name,
         "PODS": "-" if pods is None else str(pods),
     }
+
+
+def _placed_state(item: WorkloadSummary, wide: bool) -> Text:
+    """What it does, and what is about to be done with it because nobody uses it."""
+    if item.idle is None or (item.idle.stage in (Stage.USED, Stage.UNKNOWN) and not wide):
+        return Text(item.state.text, style=_STYLES.get(item.state.code, ""))
+    return Text(f"{item.state.text}; {item.idle.text}", style="yellow")
 
 
 def _job(item: WorkloadSummary) -> str:

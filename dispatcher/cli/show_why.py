@@ -14,6 +14,7 @@ from dispatcher.cli.printing import clock, grid
 from dispatcher.core.counterfactual import Obstacle
 from dispatcher.core.decision import TermKind
 from dispatcher.core.explain_order import ahead_text
+from dispatcher.core.idle import Stage
 from dispatcher.core.snapshot import Link
 from dispatcher.web.models import (
     CandidateView,
@@ -129,6 +130,8 @@ def _answer(view: WhyView, out: Console) -> None:
         out.print(Text(view.headline, style="bold"))
         return
     out.print(Text(told.state.text, style=_style(told.state.code)))
+    if told.idle is not None:
+        out.print(Text(told.idle.text, style="" if told.idle.stage is Stage.USED else "yellow"))
     if not view.problems and not view.waits_for and told.reason != told.state.text:
         out.print(told.reason, markup=False)
 

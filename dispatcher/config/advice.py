@@ -28,6 +28,7 @@ def add_warnings(draft: Draft, blueprint: Blueprint, now: datetime) -> None:
     _spot(draft, blueprint)
     _carbon(draft, blueprint)
     _home(draft, blueprint)
+    _near(draft, blueprint)
     _data(draft, blueprint)
 
 
@@ -164,6 +165,24 @@ def _home(draft: Draft, blueprint: Blueprint) -> None:
             rule = "checkpoints are asked for, and how much that is is not known: work stays near its store"
             said = (rule, "add checkpoint_size: and checkpoint_interval:, or unknown_home: to prices.yaml")
             draft.warn(QUEUES, ("classes", str(name)), str(name), said)
+
+
+def _near(draft: Draft, blueprint: Blueprint) -> None:
+    """Where a round trip is bounded or has a price, a cluster of which none is known takes none of that work."""
+    known = {frozenset(row.between) for row in blueprint.fleet.round_trips}
+    regions = sorted({cluster.region for cluster in blueprint.fleet.clusters.values()})
+    for name, plan in blueprint.queues.classes.items():
+        if plan.max_round_trip_ms is None and plan.round_trip_price is None:
+            continue
+        if not plan.users:
+            said = ("a round trip is bounded or priced, and nobody is named", "add users:, or let each job name them")
+            draft.warn(QUEUES, ("classes", str(name)), str(name), said)
+        for index, users in enumerate(plan.users):
+            missing = [region for region in regions if frozenset((users, region)) not in known]
+            if missing:
+                rule = f"no round trip to {', '.join(missing)}: not known, so no such work is sent there"
+                said = (rule, "add a row to fleet.yaml's round_trips")
+                draft.warn(QUEUES, ("classes", str(name), "users", index), users, said)
 
 
 def _routes(draft: Draft, blueprint: Blueprint) -> None:

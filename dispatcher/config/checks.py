@@ -32,6 +32,8 @@ def check_references(draft: Draft) -> None:
     """Add to the draft every broken reference and contradiction of the files whose schema held."""
     _products(draft)
     _clusters(draft)
+    _round_trips(draft)
+    _classes(draft)
     _queues(draft)
     _data(draft)
     _prices(draft)
@@ -79,6 +81,18 @@ def _products(draft: Draft) -> None:
             if owner != name:
                 path: Path = ("products", name) if index == 0 else ("products", name, "aliases", index - 1)
                 draft.error(FLEET, path, alias, (f"a spelling of {owner} already", "one spelling means one product"))
+
+
+def _round_trips(draft: Draft) -> None:
+    first: dict[tuple[str, str], int] = {}
+    for index, row in enumerate(draft.fleet.round_trips if draft.fleet else ()):
+        for end, region in enumerate(row.between):
+            _refer(draft, FLEET, ("round_trips", index, "between", end), region, (FLEET, "regions"))
+        pair = (min(row.between), max(row.between))
+        if first.setdefault(pair, index) != index:
+            line = draft.mark(FLEET, "round_trips", first[pair]).line
+            said = (f"measured twice, first on line {line}", "remove one of the rows: it is the same both ways")
+            draft.error(FLEET, ("round_trips", index, "between"), " ".join(pair), said)
 
 
 def _clusters(draft: Draft) -> None:
@@ -159,6 +173,12 @@ def _fits_product(draft: Draft, at: Path, flavor: Flavor, product: ProductName) 
     if resource != wanted and not single and (sliced or profile):
         said = (f"not what {product} is offered as", f"write {wanted}")
         draft.key_error(FLEET, (*at, "nodes", "capacity", resource), said)
+
+
+def _classes(draft: Draft) -> None:
+    for name, plan in (draft.queues.classes if draft.queues else {}).items():
+        for index, region in enumerate(plan.users):
+            _refer(draft, QUEUES, ("classes", str(name), "users", index), region, (FLEET, "regions"))
 
 
 def _queues(draft: Draft) -> None:

@@ -19,7 +19,7 @@ from dispatcher.config.catalog import Merged
 from dispatcher.config.data_file import DataFile, DataKind, DataStore
 from dispatcher.config.fleet_file import Cluster, CredentialsRef, Flavor, FleetFile, Site
 from dispatcher.config.price_book import price_book
-from dispatcher.config.queues_file import ClassDefaults, OnUnreachable
+from dispatcher.config.queues_file import ClassDefaults, OnUnreachable, Order
 from dispatcher.config.residency.assemble import attestation, records
 from dispatcher.config.store_ref import ObjectsRef
 from dispatcher.core.ids import (
@@ -48,6 +48,7 @@ from dispatcher.core.policy import (
     Policy,
     Product,
     QueuePolicy,
+    RoundTrip,
     Store,
     Unreachable,
 )
@@ -81,6 +82,7 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
                     queue.default_class,
                     tuple(DataLabel(label) for label in sorted(queue.default_labels)),
                     _unreachable(queue.on_unreachable) if queue.on_unreachable is not None else None,
+                    queue.idle_timeout,
                 ),
             )
             for name, queue in plan.queues.items()
@@ -114,13 +116,24 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
         compiled_at=now,
         residency=blueprint.residency,
         catalog=blueprint.catalog,
-        order=OrderRules(
-            ageing_s=plan.order.ageing,
-            share_half_life_s=plan.order.share_half_life,
-            share_weight_s=plan.order.share_weight,
-            reservations=plan.order.reservations,
-        ),
+        order=_order(plan.order),
+        regions=tuple(RegionName(region) for region in sorted(fleet.regions)),
+        round_trips=_round_trips(fleet),
     )
+
+
+def _order(order: Order) -> OrderRules:
+    return OrderRules(
+        ageing_s=order.ageing,
+        share_half_life_s=order.share_half_life,
+        share_weight_s=order.share_weight,
+        reservations=order.reservations,
+    )
+
+
+def _round_trips(fleet: FleetFile) -> AbstractMapping[tuple[str, str], RoundTrip]:
+    rows = {(min(row.between), max(row.between)): row for row in fleet.round_trips}
+    return MappingProxyType({pair: RoundTrip(row.ms, row.source, row.dated) for pair, row in sorted(rows.items())})
 
 
 def _class(name: WorkloadClass, defaults: ClassDefaults) -> ClassPolicy:
@@ -139,6 +152,11 @@ def _class(name: WorkloadClass, defaults: ClassDefaults) -> ClassPolicy:
         output_bytes=defaults.output_size,
         restart_s=defaults.restart,
         on_unreachable=_unreachable(defaults.on_unreachable),
+        idle_timeout_s=defaults.idle_timeout,
+        idle_notice_s=defaults.idle_notice,
+        users=tuple(RegionName(region) for region in sorted(set(defaults.users))),
+        max_round_trip_ms=defaults.max_round_trip_ms,
+        round_trip_price_usd_micro=defaults.round_trip_price,
     )
 
 

@@ -61,6 +61,18 @@ class Region(Strict):
     ] = None
 
 
+class RoundTripRow(Strict):
+    """How long an answer takes between two regions, or within one, as somebody measured it. The same both ways."""
+
+    between: Annotated[
+        tuple[Word, ...],
+        Field(description="Two of `regions`; one of them twice: within it.", min_length=2, max_length=2),
+    ]
+    ms: Annotated[Positive, Field(description="Milliseconds there and back.")]
+    source: Annotated[Text, Field(description="Who measured it, and how.")]
+    dated: Annotated[Day, Field(description="When.")]
+
+
 class OwnProduct(Strict):
     """An accelerator that the built-in table does not know, or another spelling of one that it knows."""
 
@@ -312,6 +324,9 @@ class FleetFile(Strict):
     hub: Annotated[Hub, Field(description="How the hub's objects are rendered.")] = Hub()
     providers: Annotated[dict[Word, Provider], Field(description="Who runs clusters and stores.")]
     regions: Annotated[dict[Word, Region], Field(description="Places that prices and residency speak of.")]
+    round_trips: Annotated[
+        tuple[RoundTripRow, ...], Field(description="Between users' regions and clusters'; no row: not known, never 0.")
+    ] = ()
     products: Annotated[
         dict[DnsName, OwnProduct], Field(description="Accelerators beside the built-in table, by canonical name.")
     ] = {}

@@ -15,6 +15,7 @@ from dispatcher.config.values import (
     Duration,
     Integer,
     Percent,
+    Positive,
     Size,
     Strict,
     Text,
@@ -25,7 +26,7 @@ from dispatcher.config.values import (
     fail,
 )
 from dispatcher.core.order import DEFAULT_RULES
-from dispatcher.core.policy import Away
+from dispatcher.core.policy import DEFAULT_IDLE_NOTICE_S, Away
 from dispatcher.core.workload import WorkloadClass
 
 MOST_RESERVATIONS = 32
@@ -113,6 +114,19 @@ class ClassDefaults(Strict):
     on_unreachable: Annotated[
         OnUnreachable, Field(description="What becomes of what runs on a cluster that cannot be reached.")
     ] = OnUnreachable(do=Away.STAY)
+    idle_timeout: Annotated[
+        Duration | None, Field(description="Unused for so long, it is freed after notice; absent = never.")
+    ] = None
+    idle_notice: Annotated[Duration, Field(description="From the notice to the end.")] = DEFAULT_IDLE_NOTICE_S
+    users: Annotated[
+        tuple[Word, ...], Field(description="Regions of those who wait for its answers, where the owner says none.")
+    ] = ()
+    max_round_trip_ms: Annotated[
+        Positive | None, Field(description="A cluster farther from any of them takes none of it; absent = any may.")
+    ] = None
+    round_trip_price: Annotated[
+        Usd | None, Field(description="USD that a millisecond of round trip costs an hour; absent = nothing.")
+    ] = None
 
 
 class Share(Strict):
@@ -217,7 +231,10 @@ class Queue(Strict):
     on_unreachable: Annotated[
         OnUnreachable | None, Field(description="For its work, whatever the class says; absent = as the class says.")
     ] = None
-    idle_timeout: Annotated[Duration | None, Field(description="Idle workloads are ended after this.")] = None
+    idle_timeout: Annotated[
+        Duration | None,
+        Field(description="Unused for so long, work of any class is freed after notice; absent = as its class."),
+    ] = None
 
 
 class Order(Strict):

@@ -43,6 +43,8 @@ class AuditKind(StrEnum):
     ILLEGAL = "illegal"
     """Something that waits or runs became illegal, and what is done about it."""
     LEGAL_AGAIN = "legal-again"
+    IDLE = "idle"
+    """Somebody's work was given notice for being idle, had it taken back, or was ended (core/idle.py)."""
     CHECKPOINT = "checkpoint"
     """Older rows were dropped; this one carries the chain on."""
 

@@ -53,6 +53,8 @@ class Reason(StrEnum):
     HOME_UNKNOWN = "home-unknown"
     INTERRUPTION_UNKNOWN = "interruption-unknown"
     ENERGY_UNKNOWN = "energy-unknown"
+    TOO_FAR = "too-far"
+    LATENCY_UNKNOWN = "latency-unknown"
     ALREADY_NOMINATED = "already-nominated"
     EVICTED_HERE = "evicted-here"
     FAILED_HERE = "failed-here"
@@ -92,6 +94,7 @@ class TermKind(StrEnum):
     WAITING = "waiting"
     INTERRUPTION = "interruption"
     STRANDED = "stranded"
+    LATENCY = "latency"
     ENERGY = "energy"
     PREEMPTION = "preemption"
 

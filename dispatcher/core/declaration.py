@@ -10,8 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from dispatcher.core.ids import ClusterName, DataSetName, StoreName
-from dispatcher.core.literals import LiteralError, parse_count, parse_duration, parse_instant, parse_size, parse_usd
+from dispatcher.core.ids import ClusterName, DataSetName, RegionName, StoreName
+from dispatcher.core.literals import (
+    LiteralError,
+    parse_count,
+    parse_duration,
+    parse_instant,
+    parse_milliseconds,
+    parse_size,
+    parse_usd,
+)
 from dispatcher.core.nearness import nearest
 from dispatcher.core.policy import CatalogStanding, Policy
 from dispatcher.core.workload import DataUse, Declaration, Destination, WorkloadClass
@@ -167,13 +175,32 @@ def _max_cost(declared: Declaration, value: str, policy: Policy) -> Declaration:
     return replace(declared, max_cost_usd_micro=parse_usd(value))
 
 
+def _users(declared: Declaration, value: str, policy: Policy) -> Declaration:
+    names = tuple(sorted({RegionName(entry) for entry in _entries(value, "de-stuttgart, fr-paris")}))
+    known = tuple(str(name) for name in policy.regions)
+    for name in names:
+        if name not in known:
+            raise _Bad(f"region {name!r} is not in the fleet (fleet.yaml)", suggestion(name, known))
+    return replace(declared, users=names)
+
+
+def _max_round_trip(declared: Declaration, value: str, policy: Policy) -> Declaration:
+    return replace(declared, max_round_trip_ms=parse_milliseconds(value))
+
+
 def _nothing(declared: Declaration, value: str, policy: Policy) -> Declaration:
     """A key for tests and demos: the embedded and KWOK fleets read it, decisions must not know the true run time."""
     return declared
 
 
+def _observed(declared: Declaration, value: str, policy: Policy) -> Declaration:
+    """What others see of its use, not what its owner says: core/idle.py reads it, and a slip there holds nothing."""
+    return declared
+
+
 KEYS: Mapping[str, Reader] = MappingProxyType(
     {
+        "activity-checked": _observed,
         "checkpoint": _checkpoint,
         "checkpoint-interval": _checkpoint_interval,
         "checkpoint-size": _checkpoint_size,
@@ -183,12 +210,15 @@ KEYS: Mapping[str, Reader] = MappingProxyType(
         "expected-duration": _expected_duration,
         "group": _group,
         "group-size": _group_size,
+        "last-activity": _observed,
         "max-cost": _max_cost,
+        "max-round-trip": _max_round_trip,
         "outputs": _outputs,
         "outputs-size": _outputs_size,
         "project": _project,
         "simulated-duration": _nothing,
         "team": _team,
+        "users": _users,
         "workload-class": _class,
     }
 )

@@ -26,6 +26,7 @@ from dispatcher.core.decision import (
 from dispatcher.core.declaration import InputProblem
 from dispatcher.core.explain_bills import advice_text as advice_text
 from dispatcher.core.explain_bills import bill_text as bill_text
+from dispatcher.core.explain_near import latency_unknown_text, too_far_text
 from dispatcher.core.explain_order import reserved_text
 from dispatcher.core.explain_preemption import by_stopping_text, not_preemptible_text, reclaimed_text
 from dispatcher.core.explain_preemption import victim_text as victim_text
@@ -46,6 +47,7 @@ _TERMS = {
     TermKind.WAITING: "waiting",
     TermKind.INTERRUPTION: "interruption",
     TermKind.STRANDED: "stranded",
+    TermKind.LATENCY: "round trip",
     TermKind.ENERGY: "energy",
     TermKind.PREEMPTION: "preemption",
 }
@@ -409,6 +411,8 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
     Reason.ENERGY_UNKNOWN: lambda d: (
         f"has no known energy use for {d.flavor}, which has a price (fleet.yaml: {_values(d.expected)})"
     ),
+    Reason.TOO_FAR: too_far_text,
+    Reason.LATENCY_UNKNOWN: latency_unknown_text,
     Reason.ALREADY_NOMINATED: lambda d: "is nominated already",
     Reason.EVICTED_HERE: lambda d: "has evicted this attempt",
     Reason.FAILED_HERE: lambda d: f"failed this workload{_since(d)} ({_values(d.seen)})",

@@ -13,6 +13,7 @@ from datetime import timedelta
 
 from dispatcher.core.context import Context
 from dispatcher.core.decision import Detail, Fit, Reason, Rejection, Resolver, TermKind
+from dispatcher.core.distance import bound_of, reaches, too_far, unknown_trip
 from dispatcher.core.legality import Legality, legality
 from dispatcher.core.rulings import standing_rejections
 from dispatcher.core.snapshot import Link, StopPolicy
@@ -160,6 +161,22 @@ def avoided(context: Context) -> Rejections:
     return tuple(found)
 
 
+def near_users(context: Context) -> Rejections:
+    """Where people wait for answers, a cluster beyond the bound is of no use, however cheap; nor is one of which nobody
+    knows how far it is (core/distance.py)."""
+    plan, site = context.setting.plan, context.site
+    bound_ms = bound_of(context.request, plan)
+    if bound_ms is None or site is None:
+        return NONE
+    found: list[Rejection] = []
+    for reach in reaches(context.request, plan, site, context.policy):
+        if reach.trip is None:
+            found.append(unknown_trip(reach.users, site))
+        elif reach.trip.ms > bound_ms:
+            found.append(too_far(context.request, reach.users, reach.trip, bound_ms, site))
+    return tuple(found)
+
+
 # --- room --------------------------------------------------------------------------------------------------------
 
 
@@ -269,6 +286,7 @@ FILTERS: tuple[Filter, ...] = (
     name_taken,
     avoided,
     annotation,
+    near_users,
     products,
     quota,
     nodes,

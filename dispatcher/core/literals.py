@@ -83,6 +83,18 @@ def parse_usd(text: str) -> int:
     return micro
 
 
+def parse_milliseconds(text: str) -> int:
+    """Milliseconds of a round trip ("40ms"); one or more, at most a minute.
+
+    Raises:
+        LiteralError: see above.
+    """
+    digits = text.strip().removesuffix("ms")
+    if digits == text.strip() or not (digits.isascii() and digits.isdigit()) or not 1 <= int(digits) <= 60_000:
+        raise LiteralError("a round trip of 1 to 60000 milliseconds is expected, such as 40ms")
+    return int(digits)
+
+
 def parse_count(text: str) -> int:
     """A whole number of one or more.
 

@@ -107,6 +107,8 @@ def shape_of(request: Request) -> Request:
             checkpoint_interval_s=said.checkpoint_interval_s if said.checkpoint is not None else None,
             outputs_bytes=said.outputs_bytes if said.outputs is not None else None,
             checkpoint_bytes=said.checkpoint_bytes if said.checkpoint is not None else None,
+            users=said.users,
+            max_round_trip_ms=said.max_round_trip_ms,
         ),
     )
 

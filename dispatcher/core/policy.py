@@ -32,6 +32,7 @@ from residency.facts import Place
 
 UNLABELLED = DataLabel("unlabelled")
 """The label of data that nobody has classified. Without a rule of its own such data stays where it lies."""
+DEFAULT_IDLE_NOTICE_S = 900
 
 
 class Purchase(StrEnum):
@@ -163,6 +164,14 @@ class ClassPolicy:
     restart_s: int = 0
     """From an interruption until the work goes on where the checkpoint left it."""
     on_unreachable: Unreachable = Unreachable()
+    idle_timeout_s: int | None = None
+    """Unused for so long, its slice is freed after notice; None: it may be idle for ever (core/idle.py)."""
+    idle_notice_s: int = DEFAULT_IDLE_NOTICE_S
+    users: tuple[RegionName, ...] = ()
+    """Where the people sit who wait for its answers (core/distance.py)."""
+    max_round_trip_ms: int | None = None
+    round_trip_price_usd_micro: int | None = None
+    """What one millisecond of round trip costs an hour of the run; None: nearer is not worth more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +179,7 @@ class QueuePolicy:
     """A ClusterQueue of the plan. `default_class` stands where a workload names none.
 
     `default_labels` stand where a job names no data sets; empty = UNLABELLED (residency.md section 4.3).
+    `idle_timeout_s` goes before that of the class, whichever class its work is of.
     """
 
     name: QueueName
@@ -177,6 +187,7 @@ class QueuePolicy:
     default_labels: tuple[DataLabel, ...] = ()
     on_unreachable: Unreachable | None = None
     """None: as the class says."""
+    idle_timeout_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +382,16 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundTrip:
+    """Between two regions, or within one, as somebody measured it; the same both ways. It does not grow old by itself:
+    how far two places are apart is no price."""
+
+    ms: int
+    source: str
+    dated: date
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     digest: str
     products: Mapping[ProductName, Product]
@@ -393,3 +414,10 @@ class Policy:
     """The endpoint that some data sets come from; None: all stand in the files."""
     order: OrderRules = DEFAULT_RULES
     """Who of those that wait goes first."""
+    regions: tuple[RegionName, ...] = ()
+    round_trips: Mapping[tuple[str, str], RoundTrip] = field(default_factory=dict)
+    """Keyed by both regions, in order of their names."""
+
+    def round_trip(self, one: RegionName, other: RegionName) -> RoundTrip | None:
+        """None: nobody has measured it."""
+        return self.round_trips.get((min(one, other), max(one, other)))

@@ -71,7 +71,8 @@ class Nomination:
 @dataclass(frozen=True, slots=True)
 class Eviction:
     """The end of an attempt: one write that sets the Workload's MultiKueue check to Retry, valid only against
-    `resource_version`. `message` stands on the check until Kueue has acted on it."""
+    `resource_version`. `message` stands on the check until Kueue has acted on it. Kueue does not queue it again before
+    `requeue_after_s`."""
 
     uid: WorkloadUid
     namespace: str
@@ -79,6 +80,20 @@ class Eviction:
     resource_version: str
     check: str
     message: str
+    requeue_after_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Amendment:
+    """A write on a hub Workload itself, valid only against `resource_version`: annotations of ours (None takes one
+    off), and with `deactivate` its end. In one write, so that neither is ever there without the other."""
+
+    uid: WorkloadUid
+    namespace: str
+    name: str
+    resource_version: str
+    annotations: tuple[tuple[str, str | None], ...]
+    deactivate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +159,11 @@ class HubPort(Protocol):
 
         Never while the check is closed already: an eviction on its way must not be asked for twice.
         """
+
+    async def amend(self, amendment: Amendment) -> str:
+        """Write annotations on a Workload; `deactivate` sets spec.active to false, so that Kueue evicts it wherever it
+        is, frees its quota on hub and worker, and does not queue it again until somebody sets it back. Guarded as
+        `nominate`."""
 
     async def notify(self, notice: Notice) -> None:
         """Create or repeat an Event. Raises Transient or Refused; losing one is not an error of the dispatch."""

@@ -12,6 +12,7 @@ from dispatcher.core.workload import Declaration, HubWorkload, OwnerMeta, Reques
 
 _CLASS_KEY = f"{PREFIX}workload-class"
 _CLUSTERS_KEY = f"{PREFIX}clusters"
+_ROUND_TRIP_KEY = f"{PREFIX}max-round-trip"
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
@@ -40,6 +41,7 @@ def build_request(
     if queue is not None and not any(p.key == _CLASS_KEY for p in problems):
         declared, missing = _with_class(declared, queue, policy)
         problems += missing
+        problems += _near_whom(declared, policy)
     if problems or queue is None:
         return tuple(problems)
     return Request(
@@ -138,6 +140,15 @@ def _cluster_problems(declared: Declaration, listed: tuple[ClusterName, ...], po
         for name in declared.clusters or ()
         if name not in known
     ]
+
+
+def _near_whom(declared: Declaration, policy: Policy) -> list[InputProblem]:
+    """A bound that binds nobody would be a promise that nobody keeps."""
+    plan = policy.classes.get(declared.workload_class) if declared.workload_class is not None else None
+    if declared.max_round_trip_ms is None or declared.users is not None or (plan is not None and plan.users):
+        return []
+    rule = "a longest round trip needs users, and neither the job nor its class names any"
+    return [InputProblem(_ROUND_TRIP_KEY, f"{declared.max_round_trip_ms}ms", rule, f"add {PREFIX}users")]
 
 
 def _with_class(declared: Declaration, queue: QueueName, policy: Policy) -> tuple[Declaration, list[InputProblem]]:

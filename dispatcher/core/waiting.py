@@ -139,6 +139,8 @@ def _not_yet(workload: HubWorkload, hub: HubView) -> Standing | None:
         return Standing(Phase.NOT_MULTIKUEUE, workload.quota_reserved_at)
     if workload.cluster_name is not None:
         return Standing(Phase.PLACED, check.changed_at, (workload.cluster_name,))
+    if workload.idle_ending:
+        return Standing(Phase.EVICTING, check.changed_at)  # about to be set inactive: nothing sends it anywhere again
     if check.state != PENDING:
         return Standing(Phase.CHECK_CLOSED, check.changed_at, (check.name,))
     others = tuple(c.name for c in workload.checks if c.name != check.name and c.state != READY)

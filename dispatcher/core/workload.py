@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from dispatcher.core.ids import ClusterName, DataSetName, QueueName, StoreName, WorkloadUid
+from dispatcher.core.ids import ClusterName, DataSetName, QueueName, RegionName, StoreName, WorkloadUid
 from dispatcher.core.resources import Resources
 
 
@@ -108,6 +108,10 @@ class HubWorkload:
     problem: str | None = None
     preempted_by: str = ""
     """Why the hub itself has preempted it, as long as it is evicted for that: Kueue's own reason."""
+    idle_notice: str = ""
+    """What we wrote on it (core/idle.py): the notice of its end as idle, its end on its way, and the end."""
+    idle_ending: str = ""
+    idle_ended: str = ""
 
     @property
     def key(self) -> str:
@@ -165,6 +169,8 @@ class Declaration:
     max_cost_usd_micro: int | None = None
     outputs_bytes: int | None = None
     checkpoint_bytes: int | None = None
+    users: tuple[RegionName, ...] | None = None
+    max_round_trip_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

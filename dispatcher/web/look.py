@@ -14,6 +14,7 @@ from dispatcher.core.decision import Decision
 from dispatcher.core.declaration import InputProblem
 from dispatcher.core.endings import tolerance
 from dispatcher.core.explain_findings import tolerance_text
+from dispatcher.core.explain_idle import idle_text
 from dispatcher.core.explain_order import expected_text, turn_text
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.nearness import nearest
@@ -23,6 +24,7 @@ from dispatcher.core.waiting import Phase, order_key, standing
 from dispatcher.core.workload import HubWorkload
 from dispatcher.state import FleetState
 from dispatcher.web.models import Evidence, InputProblemView, Job, StateCode, StateView, WorkloadSummary
+from dispatcher.web.models_idle import IdleView
 from dispatcher.web.models_order import ExpectedView, TurnView
 from dispatcher.web.status import Sighting, State, age_s, state_of, state_text
 
@@ -147,6 +149,23 @@ class Look:
             text=expected_text(found, self.now),
         )
 
+    def _idle(self, workload: HubWorkload) -> IdleView | None:
+        found = self.state.idle.get(workload.uid)
+        if found is None:
+            return None
+        seen, rule, notice = found.activity, found.rule, found.notice
+        return IdleView(
+            stage=found.stage,
+            idle_since=seen.idle_since if seen is not None else None,
+            checked=seen.checked if seen is not None else None,
+            doubt=found.doubt,
+            timeout_s=rule.timeout_s if rule is not None else None,
+            notice_s=rule.notice_s if rule is not None else None,
+            ends=notice.ends if notice is not None else None,
+            ended_at=found.ended_at,
+            text=idle_text(found, self.now),
+        )
+
     def summary(self, workload: HubWorkload, decision: Decision | None = None) -> WorkloadSummary:
         """`decision` is the newest one, where the caller has read it; else the newest one in memory is taken."""
         latest = decision if decision is not None else self.state.latest.get(workload.uid)
@@ -170,6 +189,7 @@ class Look:
             decision_id=latest.id if latest is not None else None,
             reason=_reason(state, latest, problems, self.now),
             problems=problem_views(problems),
+            idle=self._idle(workload),
         )
 
 

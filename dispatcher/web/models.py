@@ -18,6 +18,7 @@ from dispatcher.web.models_cost import CheckpointAdviceView as CheckpointAdviceV
 from dispatcher.web.models_cost import Money as Money
 from dispatcher.web.models_cost import VictimView as VictimView
 from dispatcher.web.models_footing import FootingView
+from dispatcher.web.models_idle import IdleView
 from dispatcher.web.models_law import FindingView, LawView
 from dispatcher.web.models_order import ExpectedView, TurnView
 from dispatcher.web.wire import Wire as Wire
@@ -216,6 +217,8 @@ class WorkloadSummary(Wire):
     reason: str
     """Why it is where it is, or nowhere, in one sentence."""
     problems: tuple[InputProblemView, ...]
+    idle: IdleView | None = None
+    """Null where it may be idle for as long as it likes, or does not run."""
 
 
 class WorkloadList(Wire):

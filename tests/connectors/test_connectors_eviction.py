@@ -45,3 +45,9 @@ def test_the_write_names_one_check_and_the_version_that_it_was_judged_on() -> No
 def test_an_unguarded_end_is_never_sent(bad: Eviction) -> None:
     with pytest.raises(Refused):
         eviction_call(bad, NOW)
+
+
+def test_what_must_not_come_back_at_once_says_when_it_may() -> None:
+    call = eviction_call(replace(EVICTION, requeue_after_s=30), NOW)
+    assert call.body is not None
+    assert call.body["status"]["admissionChecks"][0]["requeueAfterSeconds"] == 30

@@ -34,6 +34,20 @@ def gang(name: str, pods: int = 1, gpus: int = 8, product: str = H100, **more: A
     )
 
 
+SLICE = "nvidia.com/mig-1g.10gb"
+
+
+def notebook(name: str, duration: str = "1000h", slices: int = 1, **says: str) -> Manifest:
+    """A notebook on a MIG slice."""
+    return job(
+        name,
+        queue="interactive",
+        in_namespace="notebooks",
+        template=pod_template({SLICE: slices, "cpu": 1, "memory": "4Gi"}, duration),
+        annotations={f"entrepot.dev/{key.replace('_', '-')}": value for key, value in says.items()},
+    )
+
+
 def rollouts_and_learner(name: str) -> Manifest:
     """Two pod sets on different flavors of one cluster."""
     return job_set(

@@ -18,12 +18,13 @@ from dispatcher.core.decide import decide, hold_of
 from dispatcher.core.decision import Decision
 from dispatcher.core.legality import ruling_on
 from dispatcher.core.memo import CandidateMemo
-from dispatcher.core.policy import Limits, Policy, PriceUnit
+from dispatcher.core.policy import Limits, Policy, PriceUnit, RoundTrip
 from dispatcher.core.snapshot import ClusterSnapshot, Hold, Link, MultiKueueClusterView, Snapshot, WorkerView
 from dispatcher.core.workload import Avoided, DataUse, Destination, PodSet, Request
 from tests.core_builders import (
     GB,
     NOW,
+    TODAY,
     USD,
     LabelRule,
     compute,
@@ -102,7 +103,10 @@ def policies(draw: st.DrawFn) -> Policy:
         stores=[store("s", region="r-s")],
         limits=Limits(stranded_permille=some(draw, 0, 100), reclaim_s=some(draw, None, 3600)),
     )
-    return replace(book, prices=replace(book.prices, max_age_days=some(draw, 30, 3650)), digest=some(draw, "p1", "p2"))
+    trips = {("r-cloud", "r-s"): RoundTrip(some(draw, 5, 50), "measured", TODAY)}
+    brief = {kind: replace(p, round_trip_price_usd_micro=some(draw, None, 900)) for kind, p in book.classes.items()}
+    prices = replace(book.prices, max_age_days=some(draw, 30, 3650))
+    return replace(book, prices=prices, digest=some(draw, "p1", "p2"), round_trips=trips, classes=brief)
 
 
 def _rule(draw: st.DrawFn) -> LabelRule:
@@ -129,6 +133,8 @@ def requests(draw: st.DrawFn, book: Policy, now: datetime) -> Request:
         deadline=some(draw, None, NOW),
         clusters=some(draw, None, None, ("cloud",)),
         max_cost_usd_micro=some(draw, None, USD, 100 * USD),
+        users=some(draw, None, None, ("r-s",), ("r-cloud",)),
+        max_round_trip_ms=some(draw, None, 10, 60),
     )
     entry = Avoided(
         some(draw, None, "cloud"), "evicted", NOW, some(draw, None, now + timedelta(seconds=9)), draw(st.booleans())

@@ -216,6 +216,11 @@ MUTANTS: dict[str, tuple[Callable[[], CandidateMemo], Case]] = {
     ),
     "the duration": (lambda: mute(expected_duration_s=None), _saying(expected_duration_s=60)),
     "the clusters asked for": (lambda: mute(clusters=None), _saying(clusters=("cloud",))),
+    "where its users are": (lambda: mute(users=None), _from(_saying(max_round_trip_ms=10), users=("r-x",))),
+    "the longest round trip": (
+        lambda: mute(max_round_trip_ms=None),
+        _from(_saying(users=("r-x",)), max_round_trip_ms=1),
+    ),
     "the highest cost": (lambda: mute(max_cost_usd_micro=None), _saying(max_cost_usd_micro=1)),
 }
 

@@ -12,10 +12,10 @@ from dispatcher.core import terms
 from dispatcher.core.context import Context
 from dispatcher.core.decide import rank
 from dispatcher.core.decision import Decision, Detail, Reason, Rejection, Resolver, Term, TermKind
-from dispatcher.core.policy import CarbonPrice, EgressPrice, EgressTier, Limits, Purchase
+from dispatcher.core.policy import CarbonPrice, EgressPrice, EgressTier, Limits, Policy, Purchase, RoundTrip
 from dispatcher.core.prices import best_interval_s, div_half_up, transfer_amount
 from dispatcher.core.snapshot import Snapshot
-from dispatcher.core.workload import Destination
+from dispatcher.core.workload import Destination, WorkloadClass
 from tests.core_builders import (
     GB,
     TODAY,
@@ -26,6 +26,7 @@ from tests.core_builders import (
     flavor_policy,
     hold,
     nodes,
+    plan,
     pods,
     policy,
     queue,
@@ -44,6 +45,21 @@ NAMES = ("cloud", "onprem", "x", "y")
 PLACES = (*NAMES, "s")
 few = examples(80)
 micro = st.integers(0, 90_000)
+trip = st.integers(1, 100)
+
+
+@st.composite
+def near_or_far(draw: st.DrawFn, book: Policy, names: tuple[str, ...]) -> Policy:
+    """The same where people may wait for the work: its round trips, some of them not known, its bound and price."""
+    pairs = {name: tuple(sorted((f"r-{name}", "r-s"))) for name in names if draw(st.integers(0, 5))}
+    trips = {(one, other): RoundTrip(draw(trip), "measured", TODAY) for one, other in pairs.values()}
+    near = plan(
+        WorkloadClass.TRAINING,
+        users=draw(st.sampled_from(((), ("r-s",)))),
+        max_round_trip_ms=draw(st.sampled_from((None, 50))),
+        round_trip_price_usd_micro=draw(st.sampled_from((None, 0, 2000))),
+    )
+    return replace(book, classes={**book.classes, WorkloadClass.TRAINING: near}, round_trips=trips)
 
 
 @st.composite
@@ -84,6 +100,7 @@ def worlds(draw: st.DrawFn) -> World:
         stores=[store("s", region="r-s")],
         limits=Limits(reclaim_s=draw(st.sampled_from((None, 36_000)))),
     )
+    book = draw(near_or_far(book, names))
     carbon = draw(st.sampled_from((None, CarbonPrice(80 * USD, "internal", TODAY))))
     views = [seen(worker(n, nodes(2), [queue(quotas=quota(16))])) for n in names]
     holds = [hold(f"h{n}", n, 1) for n in names if draw(st.booleans())]
@@ -170,6 +187,10 @@ def test_a_fact_that_is_lost_never_makes_a_choice_possible(world: World, data_: 
     lost = data_.draw(st.sampled_from(sorted(prices.egress)))
     fewer = world.priced(egress={at: route for at, route in prices.egress.items() if at != lost})
     assert eligible(fewer.decide()) <= eligible(world.decide())
+    trips = world.policy.round_trips
+    if trips:
+        unmeasured = replace(world.policy, round_trips={at: t for at, t in trips.items() if at != min(trips)})
+        assert eligible(replace(world, policy=unmeasured).decide()) <= eligible(world.decide())
     unsized = {name: replace(one, size_bytes=None) for name, one in world.policy.data_sets.items()}
     unknown = replace(world, policy=replace(world.policy, data_sets=unsized))
     assert eligible(unknown.decide()) <= eligible(world.decide())

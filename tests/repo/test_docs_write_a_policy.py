@@ -31,8 +31,8 @@ SLIPS = (
     ("fleet.yaml", "    provider: altacloud", "    provider: altaclod"),
     ("prices.yaml", "usd_per_hour: 1.90", "usd_per_hour: 2.10 EUR"),
     ("queues.yaml", "amount: 25000", "amount: -25000"),
-    ("queues.yaml", "        a100-mig:", "        a100_mig:"),
-    ("queues.yaml", "    idle_timeout:", "idle_timeout:"),
+    ("queues.yaml", "        a100-mig: {gpus: 96", "        a100_mig: {gpus: 96"),
+    ("queues.yaml", "    idle_timeout: PT2H", "idle_timeout: PT2H"),
     ("residency/personal.yaml", '{in: "@eea-plus-adequate"}', "{in: EU}"),
     (
         "data.yaml",

@@ -127,3 +127,13 @@ def test_a_queue_outside_the_plan_needs_a_class() -> None:
 def test_all_problems_come_at_once() -> None:
     keys = {p.key for p in refused(replace(WORKLOAD, owner=None, owner_count=0), with_keys(team="", colour="red"))}
     assert keys == {"metadata.ownerReferences", K + "team", K + "colour"}
+
+
+def test_a_longest_round_trip_that_would_bind_nobody_is_a_problem() -> None:
+    (problem,) = refused(owner=with_keys(max_round_trip="40ms"))
+    assert problem.key == "entrepot.dev/max-round-trip"
+    assert "neither the job nor its class names any" in problem.rule
+
+
+def test_what_others_see_of_its_use_holds_nothing_whatever_they_write() -> None:
+    assert built(owner=with_keys(last_activity="yesterday", activity_checked="?")) == built()

@@ -18,7 +18,7 @@ from dispatcher.core.ids import ClusterName
 from dispatcher.runtime import SystemClock
 from tests.unit.deploy_files import DEPLOY, ROOT, Grant, documents, grants, listed, manifests, one, roles
 
-FOLDERS = ("hub", "worker", "frameworks", "any-hub", "worker-stop", "monitoring")
+FOLDERS = ("hub", "worker", "frameworks", "any-hub", "interactive", "worker-stop", "monitoring")
 OVERLAYS = ("overlays/single", "overlays/replicas")
 LABELS = {"app.kubernetes.io/name": "entrepot"}
 HUB_ROLE = one("hub", "ClusterRole")
@@ -78,7 +78,7 @@ def test_everything_namespaced_is_in_the_namespace_that_is_made(folder: str) -> 
 # --- permissions -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("folder", FOLDERS[:5])
+@pytest.mark.parametrize("folder", FOLDERS[:6])
 def test_no_role_uses_a_wildcard(folder: str) -> None:
     assert roles(folder)
     for role in roles(folder):
@@ -143,7 +143,7 @@ def test_the_lease_is_written_by_name() -> None:
     assert {g.name for g in lease} == {"entrepot"}
 
 
-@pytest.mark.parametrize("folder", FOLDERS[:5])
+@pytest.mark.parametrize("folder", FOLDERS[:6])
 def test_every_role_is_bound_to_our_account_and_to_nobody_else(folder: str) -> None:
     account = one("worker" if folder in ("worker", "worker-stop") else "hub", "ServiceAccount")["metadata"]
     bindings = [m for m in manifests(folder) if m["kind"] in ("RoleBinding", "ClusterRoleBinding")]

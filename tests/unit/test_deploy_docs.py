@@ -22,6 +22,7 @@ BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE_OF = {
     "providers": "fleet.yaml",
     "regions": "fleet.yaml",
+    "round_trips": "fleet.yaml",
     "clusters": "fleet.yaml",
     "compute": "prices.yaml",
     "egress": "prices.yaml",
@@ -79,7 +80,7 @@ def test_the_pages_that_a_page_links_exist(name: str) -> None:
 
 
 def test_every_permission_has_its_reason_in_the_install_page() -> None:
-    used = {g.resource for folder in ("hub", "worker") for role in roles(folder) for g in grants(role)}
+    used = {g.resource for folder in ("hub", "worker", "interactive") for role in roles(folder) for g in grants(role)}
     assert [resource for resource in sorted(used) if f"`{resource}`" not in page("install.md")] == []
 
 

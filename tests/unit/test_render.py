@@ -114,7 +114,7 @@ def test_release_gates_borrow_nothing_and_interactive_lends_no_slices(example: R
     queues = named(example.workers[ClusterName("onprem-eu")], "ClusterQueue")
     assert {limit for _, limit, _ in quotas(queues["release-gates"]).values()} <= {"0", None}
     assert quotas(queues["release-gates"])[("h100", "nvidia.com/gpu")] == ("8", "0", None)
-    assert quotas(queues["interactive"])[("a100-mig", "nvidia.com/mig-1g.10gb")] == ("112", "0", "0")
+    assert quotas(queues["interactive"])[("a100-mig", "nvidia.com/mig-1g.10gb")] == ("96", "0", "0")
 
 
 # --- hub ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from dispatcher.core.terms.data import data_in
 from dispatcher.core.terms.energy import energy
 from dispatcher.core.terms.home import home
 from dispatcher.core.terms.interruption import interruption
+from dispatcher.core.terms.latency import latency
 from dispatcher.core.terms.run import run
 from dispatcher.core.terms.stranded import stranded
 from dispatcher.core.terms.waiting import waiting
@@ -34,5 +35,5 @@ def total_of(terms: tuple[Term, ...]) -> int | None:
     return None if None in amounts else sum(amount for amount in amounts if amount is not None)
 
 
-TERMS: tuple[TermFunction, ...] = (run, data_in, home, waiting, interruption, stranded, energy)
+TERMS: tuple[TermFunction, ...] = (run, data_in, home, waiting, interruption, stranded, latency, energy)
 """All terms, in the order in which they are shown. The total is their sum: the order changes no choice."""
