@@ -231,7 +231,7 @@ BEYOND = [
     ("its owners", {"metadata": {"ownerReferences": []}}),
     ("its finalizers", {"metadata": {"finalizers": []}}),
     ("its priority", {"spec": {"priority": 100000}}),
-    ("its queue with its end", {"spec": {"active": False, "queueName": "other"}}),
+    ("its priority with its end", {"spec": {"active": False, "priority": 100000}}),
 ]
 
 
