@@ -248,6 +248,19 @@ def test_the_daemons_account_may_write_nothing_else_on_a_workload(
         api.merge_patch(standing, patch)
 
 
+def guarded(fleet: LocalFleet, path: str) -> bool:
+    """Whether the apiserver acts on the policy, which takes it a moment after it was applied."""
+    with fleet.hub.api() as admin:
+        token = rbac.mint(admin, rbac.DAEMON, 3600)
+    body, kind = {"metadata": {"labels": {"probe": "x"}}}, "application/merge-patch+json"
+    with KubeApi(fleet.hub.server_url, token, fleet.hub.ca_pem) as api:
+        try:
+            api.request("PATCH", path, body, kind, dryRun="All")
+        except ApiRefusal as refusal:
+            return "entrepot-interactive" in str(refusal)
+    return False
+
+
 @pytest.fixture(scope="module")
 def standing(local_fleet: LocalFleet, granted: None) -> Iterator[str]:
     """The path of a Workload that waits for nobody."""
@@ -255,7 +268,9 @@ def standing(local_fleet: LocalFleet, granted: None) -> Iterator[str]:
     found.hub.create(notebook("nb-standing"))
     try:
         wait_for(lambda: bool(found.workload()), PATIENCE_S)
-        yield f"{KUEUE}/namespaces/{NAMESPACE}/workloads/{found.workload()['metadata']['name']}"
+        path = f"{KUEUE}/namespaces/{NAMESPACE}/workloads/{found.workload()['metadata']['name']}"
+        wait_for(lambda: guarded(local_fleet, path), PATIENCE_S)
+        yield path
     finally:
         found.hub.delete(notebook("nb-standing"))
 
