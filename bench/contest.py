@@ -24,14 +24,18 @@ from pathlib import Path
 from dispatcher.runtime import calm_collector
 from dispatcher.sim.contenders_all import CONTENDERS, as_told
 from dispatcher.sim.engine import run
-from dispatcher.sim.generator import TracePlan, from_plan
+from dispatcher.sim.generator import TracePlan, from_plan, from_trace
+from dispatcher.sim.generator.window import densest
 from dispatcher.sim.jobs import Scenario
+from dispatcher.sim.readers import read_trace
 from dispatcher.sim.report.summary import ContenderSummary, summarise
 from dispatcher.sim.results import Comparison, ContenderResult
-from dispatcher.sim.scenarios import blueprint_folder, load_fleet, plan_named, trace_scenario
+from dispatcher.sim.scenarios import blueprint_folder, load_fleet, plan_named
 from dispatcher.sim.world import set_up, start_of
 
 SEEDS = 5
+FLEET = "four-sites"
+"""What traces run on."""
 ROOT = Path(__file__).parents[1]
 _CODE = ("connectors", "dispatcher", "residency")
 Say = Callable[[str], None]
@@ -48,12 +52,14 @@ class Course:
 
     def scenario(self, seed: int) -> Scenario:
         """The jobs of one seed; those of a trace are the same for all, and the seed draws what is laid over them."""
+        fewer = _number("ENTREPOT_BENCH_JOBS", 0)
         if self.trace is not None:
-            start = start_of(blueprint_folder("four-sites"))
-            return trace_scenario(self.trace, seed, start, TracePlan(self.load_permille, self.days))
+            trace = read_trace(self.trace)
+            jobs, _ = densest(trace.jobs, self.days)
+            fleet = load_fleet(FLEET, start_of(blueprint_folder(FLEET)))
+            return from_trace(replace(trace, jobs=jobs[: fewer or None]), TracePlan(self.load_permille), fleet, seed)
         plan = plan_named(self.name)
-        if (fewer := _number("ENTREPOT_BENCH_JOBS", 0)) > 0:
-            plan = replace(plan, jobs=fewer)
+        plan = replace(plan, jobs=fewer or plan.jobs)
         return from_plan(plan, load_fleet(plan.blueprint, start_of(blueprint_folder(plan.blueprint))), seed)
 
 

@@ -128,6 +128,7 @@ def _order(order: Order) -> OrderRules:
         share_half_life_s=order.share_half_life,
         share_weight_s=order.share_weight,
         reservations=order.reservations,
+        hold_out_s=order.hold_out,
     )
 
 

@@ -252,6 +252,9 @@ class Order(Strict):
     reservations: Annotated[
         Integer, Field(description="So many that cannot start keep their earliest start free; 0 = none.")
     ] = DEFAULT_RULES.reservations
+    hold_out: Annotated[
+        Duration, Field(description="At most so long one waits for a cheaper cluster while another is free; 0 = never.")
+    ] = DEFAULT_RULES.hold_out_s
 
     @model_validator(mode="after")
     def _few(self) -> Order:

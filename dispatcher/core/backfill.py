@@ -110,6 +110,17 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
+class Opening:
+    """From `start` on, a cluster that is full is expected to have room for a request. `basis`: the weakest estimate
+    that `start` depends on; `overdue`: something has to end before that should have ended already."""
+
+    cluster: ClusterName
+    start: datetime
+    basis: Basis
+    overdue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Calendar:
     """What one cluster has free from now on: `free[i]` from `times[i]` until `times[i + 1]`, the last one for ever.
 
@@ -260,6 +271,14 @@ class Schedule:
         """The first instant after `now` at which, by time alone, other reservations would be made; None: never."""
         ends = [calendar.until for calendar in self.calendars.values() if calendar.until is not None]
         return min((at for at in (*ends, *self.turns) if at > self.now), default=None)
+
+    def opening(self, option: Option) -> Opening | None:
+        """When it could start there, behind everything that is reserved; None: not known, or now by our numbers, which
+        then lack what stands in its way."""
+        start = self._earliest(option)
+        if start is None or start <= self.now:
+            return None
+        return Opening(option.cluster, start, *self.calendars[option.cluster].depends_on(start))
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All that was reserved, in the order in which it was, with what is left over beside it."""

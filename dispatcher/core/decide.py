@@ -13,6 +13,7 @@ from dispatcher.core.holds import hold_of
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.legality import legality
 from dispatcher.core.memo import CandidateMemo, Ground, Slate, plain_slate
+from dispatcher.core.opening import hold_out
 from dispatcher.core.passing import open_to
 from dispatcher.core.policy import Policy
 from dispatcher.core.snapshot import Link, Snapshot, digest_of
@@ -45,6 +46,8 @@ def decide(
     kept = snapshot.traffic.keeps_back()
     if kept is None and snapshot.traffic.reserved:
         slate = open_to(slate, setting, snapshot.traffic.reserved)
+    if kept is None and snapshot.traffic.openings:
+        slate = hold_out(slate, setting, snapshot.traffic.openings)
     order = rank(request.uid, slate.eligible) if kept is None else ()
     if order or kept is not None:
         return _record(setting, slate, order[0] if order else None, kept)

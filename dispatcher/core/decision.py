@@ -60,6 +60,7 @@ class Reason(StrEnum):
     FAILED_HERE = "failed-here"
     OUTCOME_UNKNOWN = "outcome-unknown"
     RESERVED = "reserved"
+    WORTH_WAITING = "worth-waiting"
     TOO_MANY_OUTSTANDING = "too-many-outstanding"
     NOMINATION_REFUSED = "nomination-refused"
     RECLAIMED = "reclaimed"

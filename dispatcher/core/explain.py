@@ -27,7 +27,7 @@ from dispatcher.core.declaration import InputProblem
 from dispatcher.core.explain_bills import advice_text as advice_text
 from dispatcher.core.explain_bills import bill_text as bill_text
 from dispatcher.core.explain_near import latency_unknown_text, too_far_text
-from dispatcher.core.explain_order import reserved_text
+from dispatcher.core.explain_order import relevance, reserved_text, worth_waiting_text
 from dispatcher.core.explain_preemption import by_stopping_text, not_preemptible_text, reclaimed_text
 from dispatcher.core.explain_preemption import victim_text as victim_text
 from dispatcher.core.ids import ClusterName
@@ -112,22 +112,10 @@ def _waiting_sentence(decision: Decision) -> str:
     if not count:
         return "waits: there is no cluster to choose from"
     scope = "no further cluster" if decision.already_nominated else "no cluster"
-    ordered = sorted(decision.candidates, key=lambda c: (_relevance(c), len(c.rejections), c.cluster))
-    return _listed(f"waits: {scope} of {count} fits now: ", [headline(c) for c in ordered], "")
-
-
-_RELEVANCE = {
-    Reason.RESERVED: 0,
-    Reason.NOT_LISTED: 3,
-    Reason.NOT_IN_BLUEPRINT: 3,
-    Reason.NOT_IN_ANNOTATION: 2,
-    Reason.ALREADY_NOMINATED: 2,
-}
-"""What is told first when not all fits in: the reasons that say most about capacity and law."""
-
-
-def _relevance(candidate: Candidate) -> int:
-    return max((_RELEVANCE.get(rejection.reason, 1) for rejection in candidate.rejections), default=1)
+    ordered = sorted(decision.candidates, key=lambda c: (relevance(c), len(c.rejections), c.cluster))
+    by_choice = any(r.reason is Reason.WORTH_WAITING for c in ordered for r in c.rejections)
+    why = "a full one is worth waiting for" if by_choice else f"{scope} of {count} fits now"
+    return _listed(f"waits: {why}: ", [headline(c) for c in ordered], "")
 
 
 def headline(candidate: Candidate) -> str:
@@ -417,6 +405,7 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
     Reason.EVICTED_HERE: lambda d: "has evicted this attempt",
     Reason.FAILED_HERE: lambda d: f"failed this workload{_since(d)} ({_values(d.seen)})",
     Reason.RESERVED: reserved_text,
+    Reason.WORTH_WAITING: worth_waiting_text,
     Reason.TOO_MANY_OUTSTANDING: _too_many,
     Reason.NOMINATION_REFUSED: _refused,
     Reason.RECLAIMED: reclaimed_text,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from dispatcher.core.backfill import Expected
-from dispatcher.core.decision import Basis, Detail
+from dispatcher.core.decision import Basis, Candidate, Detail, Reason
 from dispatcher.core.order import Ahead, Turn
 from dispatcher.core.units import clock_time, money, quantity, span
 
@@ -24,6 +24,22 @@ _AHEAD = {
 }
 
 
+_RELEVANCE = {
+    Reason.RESERVED: 0,
+    Reason.WORTH_WAITING: 0,
+    Reason.NOT_LISTED: 3,
+    Reason.NOT_IN_BLUEPRINT: 3,
+    Reason.NOT_IN_ANNOTATION: 2,
+    Reason.ALREADY_NOMINATED: 2,
+}
+"""What is told first when not all fits in: the reasons that say most about capacity and law."""
+
+
+def relevance(candidate: Candidate) -> int:
+    """Where a candidate stands among those that were refused, most telling first."""
+    return max((_RELEVANCE.get(rejection.reason, 1) for rejection in candidate.rejections), default=1)
+
+
 def reserved_text(detail: Detail) -> str:
     """The holder, when it is to start and by which estimate, and what stands in its way."""
     start, until = _instant(detail.expected), _instant(detail.seen)
@@ -32,6 +48,14 @@ def reserved_text(detail: Detail) -> str:
         f"({_STANDS_ON.get(detail.subject, detail.subject)}); this would run until {until} on "
         f"{quantity(detail.resource, detail.needed or 0)} {detail.flavor}, "
         f"where {quantity(detail.resource, detail.found or 0)} can be spared"
+    )
+
+
+def worth_waiting_text(detail: Detail) -> str:
+    """What it would cost here, and what waiting for the better place costs, the wait included."""
+    return (
+        f"costs {money(detail.needed or 0)}: {detail.holder} costs {money(detail.found or 0)} with the wait, and is "
+        f"expected to have room at {_instant(detail.expected)} ({_STANDS_ON.get(detail.subject, detail.subject)})"
     )
 
 

@@ -20,7 +20,7 @@ from dispatcher.core.index import ClusterIndex
 from dispatcher.core.policy import ClusterPolicy
 from dispatcher.core.resources import CPU, Resources
 from dispatcher.core.snapshot import Hold
-from dispatcher.core.workload import PodSet
+from dispatcher.core.workload import PodSet, WorkloadClass
 
 MOST_STEPS = 64
 """Ends of a cluster that are told apart; where there are more, some are taken to come with the next one."""
@@ -131,13 +131,12 @@ def lacks_only_room(candidate: Candidate) -> bool:
     )
 
 
-def run_s(estimate: Estimate, candidate: Candidate, site: ClusterPolicy | None) -> int:
-    """How long it would run there: at the speed of the slowest flavor that it takes."""
-    speeds = [
-        site.flavors[placed.flavor].speed_permille
-        for placed in candidate.placements
-        if site is not None and placed.flavor in site.flavors
-    ]
+def run_s(
+    estimate: Estimate, flavors: Iterable[FlavorName], site: ClusterPolicy | None, workload_class: WorkloadClass | None
+) -> int:
+    """How long work of a class runs on these flavors of a cluster: as long as on the slowest of them."""
+    known = site.flavors if site is not None else {}
+    speeds = [known[flavor].speed(workload_class) for flavor in flavors if flavor in known]
     return estimate.duration_s * 1000 // max(1, min(speeds, default=1000))
 
 

@@ -50,12 +50,14 @@ class OrderRules:
     `ageing_s` is the head start of the dearest waiting over the cheapest. `share_half_life_s`: after so long, use of
     the fleet counts half. `share_weight_s`: so much later comes the turn of a team that had the whole fleet.
     `reservations`: at most so many that cannot start keep their earliest start free (backfill.py); 0 = nobody.
+    `hold_out_s`: at most so long one waits for a cheaper cluster while another is free (opening.py); 0 = never.
     """
 
     ageing_s: int = 24 * HOUR_S
     share_half_life_s: int = 24 * HOUR_S
     share_weight_s: int = 12 * HOUR_S
     reservations: int = 4
+    hold_out_s: int = 24 * HOUR_S
 
 
 DEFAULT_RULES = OrderRules()

@@ -18,7 +18,7 @@ from dispatcher.core.keeping import charge, parts_of, run_s
 from dispatcher.core.memo import Slate
 from dispatcher.core.policy import Policy
 from dispatcher.core.snapshot import digest_of
-from dispatcher.core.workload import PodSet
+from dispatcher.core.workload import PodSet, WorkloadClass
 
 
 def open_to(slate: Slate, setting: Setting, reserved: Sequence[Reservation]) -> Slate:
@@ -41,15 +41,19 @@ def open_to(slate: Slate, setting: Setting, reserved: Sequence[Reservation]) -> 
 
 
 def _closed(candidate: Candidate, setting: Setting, reserved: Sequence[Reservation]) -> Rejection | None:
-    until = ends_at(candidate, setting.estimate, setting.policy, setting.now)
+    kind = setting.plan.workload_class
+    until = ends_at(candidate, setting.estimate, setting.policy, setting.now, kind)
     kept = delayed(candidate, setting.request.pod_sets, until, reserved)
     return _rejection(kept, candidate, setting.request.pod_sets, until) if kept is not None else None
 
 
-def ends_at(candidate: Candidate, estimate: Estimate, policy: Policy, now: datetime) -> datetime:
+def ends_at(
+    candidate: Candidate, estimate: Estimate, policy: Policy, now: datetime, workload_class: WorkloadClass | None
+) -> datetime:
     """When it would have ended there if it started now."""
     site = policy.clusters.get(candidate.cluster)
-    return now + timedelta(seconds=run_s(estimate, candidate, site))
+    flavors = [placed.flavor for placed in candidate.placements]
+    return now + timedelta(seconds=run_s(estimate, flavors, site, workload_class))
 
 
 def delayed(

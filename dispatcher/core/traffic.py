@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 
-from dispatcher.core.backfill import Reservation
+from dispatcher.core.backfill import Opening, Reservation
 from dispatcher.core.decision import Candidate, Detail, Fit, LookAhead, Reason, Rejection, Resolver
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
 
@@ -53,6 +53,8 @@ class Traffic:
     refusal: Refusal | None = None
     reserved: tuple[Reservation, ...] = ()
     """What those ahead that cannot start keep free for their start, where that is in somebody's way."""
+    openings: tuple[Opening, ...] = ()
+    """When clusters that are full and cheaper are expected to have room, where waiting for them may pay."""
 
     def like(self, other: Traffic) -> bool:
         """Whether the road is the same, apart from what is reserved."""

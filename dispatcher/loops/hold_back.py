@@ -6,14 +6,15 @@ Worked out only when somebody behind could start: while nothing fits anybody, a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import is_
 from typing import NamedTuple
 
-from dispatcher.core.backfill import Amounts, Ask, Calendar, Expected, Option, Reservation, Schedule
+from dispatcher.core.backfill import Amounts, Ask, Calendar, Expected, Opening, Option, Reservation, Schedule
 from dispatcher.core.bids import bid_of
-from dispatcher.core.decision import Basis, Candidate, Decision, Estimate, Outcome
+from dispatcher.core.context import Setting, class_of
+from dispatcher.core.decision import Basis, Candidate, Decision, Estimate, Outcome, Reason
 from dispatcher.core.holds import live_holds
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.index import ClusterIndex, ViewIndex, holds_quota
@@ -30,9 +31,11 @@ from dispatcher.core.keeping import (
     parts_of_usage,
     run_s,
 )
+from dispatcher.core.opening import cheaper_elsewhere
 from dispatcher.core.passing import delayed, ends_at, once_started
+from dispatcher.core.replay import Inputs
 from dispatcher.core.snapshot import Hold, Snapshot, WorkerCopy, WorkerView
-from dispatcher.core.workload import HubWorkload, PodSet, Request
+from dispatcher.core.workload import HubWorkload, PodSet, Request, WorkloadClass
 from dispatcher.loops.turns import Pause
 from dispatcher.state import FleetState
 
@@ -128,7 +131,7 @@ class Memory:
         for key, copy in view.copies.items():
             workload, entry = ours.get(key), before.get(key)
             if entry is None or entry[0] is not copy or entry[1] is not workload:
-                taker = _taker(copy, workload, state)
+                taker = _taker(copy, workload, view.cluster, state)
                 entry = (copy, workload, entry[2] if entry is not None and entry[2] == taker else taker)
             each[key] = entry
         takers = tuple([taker for _, _, taker in each.values() if taker is not None])
@@ -172,20 +175,40 @@ class Memory:
         self._planned.clear()
 
 
-def _taker(copy: WorkerCopy, workload: HubWorkload | None, state: FleetState) -> Taker | None:
+def _taker(copy: WorkerCopy, workload: HubWorkload | None, cluster: ClusterName, state: FleetState) -> Taker | None:
     begun_at = copy.admitted_at or copy.quota_reserved_at
     if not holds_quota(copy) or begun_at is None or not (parts := parts_of_usage(copy.pod_sets)):
         return None
-    return Taker(copy.cluster_queue, parts, begun_at, _estimate(copy, workload, state))
+    return Taker(copy.cluster_queue, parts, begun_at, _estimate(copy, workload, parts, cluster, state))
 
 
-def _estimate(copy: WorkerCopy, workload: HubWorkload | None, state: FleetState) -> Estimate | None:
+def _estimate(
+    copy: WorkerCopy, workload: HubWorkload | None, parts: Sequence[Part], cluster: ClusterName, state: FleetState
+) -> Estimate | None:
     """Of a copy of ours as its owner says, else by its class; of local work the default of its queue; else unknown."""
-    if copy.ours and workload is not None:
-        return estimate_of(workload, state)
     plan = state.policy.queues.get(copy.cluster_queue) if copy.cluster_queue is not None else None
-    found = state.policy.classes.get(plan.default_class) if plan is not None else None
-    return Estimate(found.default_duration_s, Basis.CLASS_DEFAULT) if found is not None else None
+    usual = plan.default_class if plan is not None else None
+    if copy.ours and workload is not None:
+        decided = state.latest.get(workload.uid)
+        kind = _class_of(decided) if decided is not None else usual
+        return _there(estimate_of(workload, state), parts, kind, cluster, state)
+    found = state.policy.classes.get(usual) if usual is not None else None
+    if found is None:
+        return None
+    return _there(Estimate(found.default_duration_s, Basis.CLASS_DEFAULT), parts, usual, cluster, state)
+
+
+def _there(
+    estimate: Estimate, parts: Sequence[Part], kind: WorkloadClass | None, cluster: ClusterName, state: FleetState
+) -> Estimate:
+    """The run time on the flavors that it has there."""
+    site = state.policy.clusters.get(cluster)
+    return replace(estimate, duration_s=run_s(estimate, [part.flavor for part in parts], site, kind))
+
+
+def _class_of(decision: Decision) -> WorkloadClass | None:
+    """None: a class that only another version knows."""
+    return next((known for known in WorkloadClass if known.value == decision.workload_class), None)
 
 
 def estimate_of(workload: HubWorkload, state: FleetState) -> Estimate:
@@ -198,9 +221,10 @@ def estimate_of(workload: HubWorkload, state: FleetState) -> Estimate:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A gang that waits, and where only room is lacking for it."""
+    """One that waits, and where only room is lacking for it."""
 
-    workload: HubWorkload
+    uid: WorkloadUid
+    key: str
     decision: Decision
     options: _Options
 
@@ -226,11 +250,13 @@ class HoldBack:
     _counted: int = 0
     """How many of those that wait the reservations contain."""
     turns: list[datetime] = field(default_factory=list)
-    """When, by time alone, the reservations of this pass would be made otherwise; empty where nobody asked for any."""
+    """When, by time alone, the reservations of this pass would be made otherwise, or an opening has come; empty where
+    nobody asked for any."""
 
     def waits(self, workload: HubWorkload, decision: Decision) -> None:
         """A workload could not start; where it is a gang that only lacks room, it reserves."""
         reserves = len(self._waiting) < self.state.policy.order.reservations and _is_gang(workload)
+        reserves = reserves and not _by_choice(decision)
         there = self._waiting if reserves else self._behind
         if not reserves and len(self._behind) >= SHOWN:
             return
@@ -238,7 +264,7 @@ class HoldBack:
             return
         options = self.memory.options(workload, decision.candidates)
         if options:
-            there.append(_Waiting(workload, decision, options))
+            there.append(_Waiting(workload.uid, workload.key, decision, options))
         else:
             self._barren.add(id(decision.candidates))
 
@@ -250,21 +276,24 @@ class HoldBack:
         if candidate is None or not self._waiting:
             return ()
         reserved = await self.reserved(snapshot, pause)
-        return reserved if self.delays(candidate, request, decision.estimate, reserved) else ()
+        return reserved if self.delays(candidate, request, decision, reserved) else ()
 
     def delays(
-        self, candidate: Candidate, request: Request, estimate: Estimate, reserved: Sequence[Reservation]
+        self, candidate: Candidate, request: Request, decision: Decision, reserved: Sequence[Reservation]
     ) -> bool:
         """Whether starting there now would delay one of those who have reserved."""
-        until = ends_at(candidate, estimate, self.state.policy, self.now)
+        until = self._ends_at(candidate, decision)
         return delayed(candidate, request.pod_sets, until, reserved) is not None
 
     def started(self, request: Request, decision: Decision) -> None:
         """A nomination is on its way: what it takes is no longer left over."""
         candidate = decision.candidate(decision.chosen) if decision.chosen is not None else None
         if candidate is not None and self._made:
-            until = ends_at(candidate, decision.estimate, self.state.policy, self.now)
+            until = self._ends_at(candidate, decision)
             self._made = once_started(candidate, request.pod_sets, until, self._made)
+
+    def _ends_at(self, candidate: Candidate, decision: Decision) -> datetime:
+        return ends_at(candidate, decision.estimate, self.state.policy, self.now, _class_of(decision))
 
     async def reserved(self, snapshot: Snapshot, pause: Pause) -> tuple[Reservation, ...]:
         """What is reserved by all who were passed so far. `pause` is awaited cluster by cluster."""
@@ -277,6 +306,38 @@ class HoldBack:
             if found.until is not None:
                 self.turns.append(found.until)
         return self._made
+
+    async def openings(self, seen: Inputs, decision: Decision, pause: Pause) -> tuple[Opening, ...]:
+        """When the clusters have room that are full and cheaper than the chosen one, behind those who wait for them.
+
+        None where too many wait: then nobody knows, and it is late.
+        """
+        chosen = decision.candidate(decision.chosen) if decision.chosen is not None else None
+        if chosen is None or seen.request.already_nominated or len(self._behind) >= SHOWN:
+            return ()
+        plan = seen.policy.classes[class_of(seen.request, seen.policy)]
+        setting = Setting(seen.request, seen.policy, seen.now, plan, decision.estimate)
+        full = tuple(c for c in decision.candidates if lacks_only_room(c))
+        options = tuple(
+            (c, parts)
+            for c in cheaper_elsewhere(full, chosen, setting)
+            if (parts := parts_of(c, seen.request.pod_sets))
+        )
+        if not options:
+            return ()
+        names = {c.cluster for c, _ in options}
+        ahead = [each for each in (*self._waiting, *self._behind) if names & {c.cluster for c, _ in each.options}]
+        line = [*ahead, _Waiting(seen.request.uid, seen.request.key, decision, options)]
+        schedule, asks = Schedule({}, self.now, self.memory.former), _Asks([], [])
+        for _ in self._ask(seen.snapshot, line, schedule, asks):
+            await pause()
+        *before, own = asks.line
+        for ask in before:
+            schedule.reserve(ask)
+        known = (schedule.opening(option) for option in own.options)
+        openings = tuple(opening for opening in known if opening is not None)
+        self.turns += [opening.start for opening in openings]
+        return openings
 
     def _ask(self, snapshot: Snapshot, line: Sequence[_Waiting], plan: Schedule, asks: _Asks) -> Iterator[None]:
         """The calendars that all of a line would reserve in, a cluster in each step, and what they ask for."""
@@ -301,8 +362,7 @@ class HoldBack:
                 self._options(here, name, grounds, options)
                 yield
         for each in line:
-            uid = each.workload.uid
-            asks.line.append(Ask(uid, each.workload.key, tuple(options.get(uid, ()))))
+            asks.line.append(Ask(each.uid, each.key, tuple(options.get(each.uid, ()))))
 
     def _calendar(self, grounds: Grounds, index: ClusterIndex, holds: tuple[Hold, ...]) -> tuple[Calendar, Calendar]:
         promised = tuple(self._promised(hold) for hold in holds)
@@ -314,17 +374,21 @@ class HoldBack:
         """What each that waits would take of a cluster."""
         site = self.state.policy.clusters.get(name)
         for each, candidate, parts in here:
-            option = option_of(candidate, parts, run_s(each.decision.estimate, candidate, site), grounds)
+            lasts_s = run_s(each.decision.estimate, [p.flavor for p in parts], site, _class_of(each.decision))
+            option = option_of(candidate, parts, lasts_s, grounds)
             if option is not None:
-                options.setdefault(each.workload.uid, []).append(option)
+                options.setdefault(each.uid, []).append(option)
 
     def _promised(self, hold: Hold) -> Taker:
-        decided = self.state.latest.get(hold.workload)
-        return Taker(hold.queue, parts_of_usage(hold.usage), hold.made_at, decided.estimate if decided else None)
+        decided, parts = self.state.latest.get(hold.workload), parts_of_usage(hold.usage)
+        if decided is None:
+            return Taker(hold.queue, parts, hold.made_at, None)
+        there = _there(decided.estimate, parts, _class_of(decided), hold.cluster, self.state)
+        return Taker(hold.queue, parts, hold.made_at, there)
 
     def expected(self, snapshot: Snapshot) -> dict[WorkloadUid, Expected]:
         """The starts of the first that wait, for people: of those that reserve, and of some more behind them."""
-        reserving = {each.workload.uid for each in self._waiting}
+        reserving = {each.uid for each in self._waiting}
         plan, asks = Schedule({}, self.now, self.memory.former), _Asks([], [])
         for _ in self._ask(snapshot, [*self._waiting, *self._behind], plan, asks):
             pass
@@ -334,6 +398,11 @@ class HoldBack:
             made.holder: Expected(made.start, made.cluster, made.basis, made.overdue, made.holder in reserving)
             for made in plan.reservations()
         }
+
+
+def _by_choice(decision: Decision) -> bool:
+    """Whether it could start somewhere: then nothing is kept free for it."""
+    return any(r.reason is Reason.WORTH_WAITING for c in decision.candidates for r in c.rejections)
 
 
 def _is_gang(workload: HubWorkload) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from dispatcher.core.backfill import Opening
 from dispatcher.core.decide import decide, hold_of, steps
 from dispatcher.core.decision import Candidate, Decision, Fit, Outcome, Reason
 from dispatcher.core.ids import DecisionId, WorkloadUid
@@ -51,7 +52,7 @@ UNPLANNED_PATIENCE_S = 600
 
 _CLASSES = {known.value: known for known in WorkloadClass}
 """By what a record says; one of another version may say what is none."""
-_ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.HELD, Reason.RESERVED})
+_ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.HELD, Reason.RESERVED, Reason.WORTH_WAITING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,8 @@ class Planner:
     """When what is remembered here began: with the start, or with our term."""
     _roads: dict[WorkloadUid, Traffic] = field(default_factory=dict)
     """What stood between each that waits and its clusters, apart from these."""
+    _weighed: dict[WorkloadUid, object] = field(default_factory=dict)
+    """Of each that was told of openings: its candidates then."""
     _shared_reasons: dict[int, tuple[tuple[Candidate, ...], object]] = field(default_factory=dict)
     """What candidates that many requests share are to a person; by identity, since they are kept here."""
 
@@ -149,7 +152,7 @@ class Planner:
             if traffic is None:
                 road.passed(workload, self.state.latest[uid])
                 continue
-            seen = Inputs(request, snapshot.amid(traffic), self.state.policy, now)
+            seen = Inputs(request, snapshot.amid(replace(traffic, openings=())), self.state.policy, now)
             seen, decision = await self._decide_behind(seen, road.back, slices)
             hold = hold_of(decision, request, seen.policy, now, snapshot)
             if hold is None:
@@ -214,14 +217,30 @@ class Planner:
         return planned
 
     async def _decide_behind(self, seen: Inputs, back: HoldBack, slices: Slices) -> tuple[Inputs, Decision]:
-        """Decide; and where that would delay somebody ahead who cannot start, once more with what they reserved."""
+        """Decide; and where that would delay somebody ahead who cannot start, once more with what they reserved. Then
+        once more where a cluster that is full may be worth waiting for, with when it has room."""
         seen, decision = await self._decide_knowing(seen, slices)
         reserved = await back.in_the_way(seen.request, decision, seen.snapshot, slices.pause)
-        if not reserved:
-            return seen, decision
-        traffic = replace(seen.snapshot.traffic, reserved=reserved)
-        seen = Inputs(seen.request, seen.snapshot.amid(traffic), seen.policy, seen.now)
-        return await self._decide_knowing(seen, slices)
+        if reserved:
+            seen = _amid(seen, replace(seen.snapshot.traffic, reserved=reserved))
+            seen, decision = await self._decide_knowing(seen, slices)
+        openings = self._known_openings(seen, decision, back) or await back.openings(seen, decision, slices.pause)
+        if openings:
+            self._weighed[seen.request.uid] = _weighed(decision)
+            seen = _amid(seen, replace(seen.snapshot.traffic, openings=openings))
+            seen, decision = await self._decide_knowing(seen, slices)
+        return seen, decision
+
+    def _known_openings(self, seen: Inputs, decision: Decision, back: HoldBack) -> tuple[Opening, ...]:
+        """Those that it was told of last, while none has come and no candidate has become another: when one looks
+        changes nothing."""
+        uid = seen.request.uid
+        met = self._roads.get(uid)
+        if met is None or not met.openings or self._weighed.get(uid) != _weighed(decision):
+            return ()
+        soonest = min(opening.start for opening in met.openings)
+        back.turns.append(soonest)
+        return met.openings if soonest > seen.now else ()
 
     async def _decide_knowing(self, seen: Inputs, slices: Slices) -> tuple[Inputs, Decision]:
         """Decide; and where that may stop some of ours, once more with what the hub knows of them."""
@@ -262,9 +281,12 @@ class Planner:
         was told to wait, and would be told so again."""
         before = self._roads.get(request.uid)
         if before is not None and before.reserved:
-            if await self._held_up_as_before(request, snapshot, traffic, back, slices):
+            if not before.openings and await self._held_up_as_before(request, snapshot, traffic, back, slices):
                 return None
             traffic = replace(traffic, reserved=await back.reserved(snapshot, slices.pause))
+        if before is not None and before.openings and (soonest := min(o.start for o in before.openings)) > back.now:
+            traffic = replace(traffic, openings=before.openings)  # until then, while nothing else changes
+            back.turns.append(soonest)
         return None if self._waits_as_before(request, snapshot, traffic, back.now) else traffic
 
     def _waits_as_before(self, request: Request, snapshot: Snapshot, traffic: Traffic, now: datetime) -> bool:
@@ -294,7 +316,7 @@ class Planner:
         if places is None:
             return False
         reserved = await back.reserved(snapshot, slices.pause)
-        return all(back.delays(place, request, known.estimate, reserved) for place in places)
+        return all(back.delays(place, request, known, reserved) for place in places)
 
     def waited(self, decision: Decision, seen: Inputs) -> None:
         """A wait: what the API shows from now on, and to be recorded where its reasons are new."""
@@ -442,6 +464,7 @@ class Planner:
             self.state.latest,  # type: ignore[assignment]
             self.state.problems,
             self._roads,
+            self._weighed,
             self.waits,
             self._ownerless,
         )
@@ -453,3 +476,12 @@ class Planner:
         self.retries.keep(alive)
         self._recalled &= alive.keys()
         self._requests.keep(alive)
+
+
+def _weighed(decision: Decision) -> object:
+    """What was found of the candidates, apart from the age of their views."""
+    return tuple((c.cluster, c.fit, c.total_usd_micro, c.rejections) for c in decision.candidates)
+
+
+def _amid(seen: Inputs, traffic: Traffic) -> Inputs:
+    return replace(seen, snapshot=seen.snapshot.amid(traffic))

@@ -243,7 +243,7 @@ class Entrepot:
     async def _dispatch(self, now: datetime) -> None:
         woken = self._beat.next_at is not None
         self._beat.looked(now)
-        if self.stakes.worth or not woken:
+        if self.stakes.worth or not woken or any(at <= now for at in self.loop.planner.turns()):
             self.stakes.worth = False
             self.looks += 1
             if not self._recovered:

@@ -34,8 +34,13 @@ def by(bench: Bench, rules: OrderRules) -> None:
     bench.state.policy = replace(policy, classes=classes, order=rules)
 
 
+def declared(seconds: int) -> str:
+    """What an owner says of work that takes so long here: the cards run simulations at 1.6 times the declared speed."""
+    return f"PT{-(-seconds * 16 // 10)}S"
+
+
 def small(name: str, gpus: int = 1, seconds: int = 8, **labels: str) -> dict[str, Any]:
-    said = {"expected-duration": f"PT{seconds}S"}
+    said = {"expected-duration": declared(seconds)}
     manifest = gang(name, gpus=gpus, product=RTX, namespace="simulation", duration=f"{seconds}s", says=said)
     named = manifest["metadata"].setdefault("labels", {})
     named.update({f"entrepot.dev/{key}": value for key, value in labels.items()})
@@ -44,7 +49,7 @@ def small(name: str, gpus: int = 1, seconds: int = 8, **labels: str) -> dict[str
 
 def big(name: str = "big", pods: int = 2, seconds: int = 8) -> dict[str, Any]:
     """Pods that take a whole node each; there are four."""
-    said = {"expected-duration": f"PT{seconds}S"}
+    said = {"expected-duration": declared(seconds)}
     return gang(name, pods=pods, gpus=8, product=RTX, namespace="simulation", duration=f"{seconds}s", says=said)
 
 

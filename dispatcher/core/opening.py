@@ -1,0 +1,89 @@
+"""Waiting for a better place: whether a cluster that is full now is cheaper than one that is free, the wait included.
+
+What is free now need not be the best place for long. Where the data lies, or on the GPUs that suit it, a run may cost
+so much less that waiting for it there is worth what waiting costs. When such a cluster will have room is its *opening*:
+the earliest start that the expected ends of what runs there allow, behind all who wait for it already (backfill.py).
+
+Waiting is charged from when the work began to wait, not from now. So it ends by itself: who has waited as long as the
+better place is worth goes where there is room, however near the opening still seems. Whoever follows this rule pays at
+most twice what one would who knew the openings beforehand, and work that comes to a long line does not wait once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from dispatcher.core.backfill import Opening
+from dispatcher.core.context import Setting
+from dispatcher.core.decision import Candidate, Detail, Fit, Reason, Rejection, Resolver
+from dispatcher.core.memo import Slate
+from dispatcher.core.order import HOUR_S
+from dispatcher.core.prices import div_half_up
+from dispatcher.core.snapshot import digest_of
+
+
+def cheaper_elsewhere(candidates: Sequence[Candidate], chosen: Candidate, setting: Setting) -> tuple[Candidate, ...]:
+    """The candidates for which waiting could pay if they had room at once; the others need no opening."""
+    if chosen.fit is not Fit.NOW or chosen.total_usd_micro is None:
+        return ()
+    most = chosen.total_usd_micro - _waited(setting, setting.now)
+    within = setting.request.waiting_since + timedelta(seconds=setting.policy.order.hold_out_s) > setting.now
+    return tuple(c for c in candidates if within and c.total_usd_micro is not None and c.total_usd_micro < most)
+
+
+def hold_out(slate: Slate, setting: Setting, openings: Sequence[Opening]) -> Slate:
+    """The slate with every eligible candidate rejected that costs more than waiting for the best of the openings.
+
+    Where the best that fits now is cheaper, or has to preempt, it is the same: then nothing is waited for.
+    """
+    best = min((c for c in slate.eligible if c.fit is Fit.NOW), key=_total, default=None)
+    found = [
+        (_total(c) + _waited(setting, o.start), o) for o in openings for c in slate.candidates if _is(c, o, setting)
+    ]
+    if best is None or not found:
+        return slate
+    cost, opening = min(found, key=lambda each: (each[0], each[1].start, each[1].cluster))
+    if cost >= _total(best):
+        return slate
+    closed = {c.cluster: _rejection(c, cost, opening) for c in slate.eligible}
+    return replace(
+        slate,
+        candidates=tuple(
+            replace(c, rejections=(*c.rejections, closed[c.cluster])) if c.cluster in closed else c
+            for c in slate.candidates
+        ),
+        eligible=(),
+        full=tuple(c for c in slate.full if c.cluster == opening.cluster),
+        candidates_digest=digest_of((slate.candidates_digest, tuple(sorted(closed.items())))),
+    )
+
+
+def _total(candidate: Candidate) -> int:
+    return candidate.total_usd_micro or 0
+
+
+def _is(candidate: Candidate, opening: Opening, setting: Setting) -> bool:
+    """Whether the opening is one of this candidate, and comes soon enough."""
+    lasting = timedelta(seconds=setting.policy.order.hold_out_s)
+    soon = opening.start - setting.request.waiting_since <= lasting
+    return soon and candidate.cluster == opening.cluster and candidate.total_usd_micro is not None
+
+
+def _waited(setting: Setting, until: datetime) -> int:
+    """What the class pays for waiting since it began to."""
+    seconds = max(0, int((until - setting.request.waiting_since).total_seconds()))
+    return div_half_up(seconds * setting.plan.delay_price_usd_micro_per_hour, HOUR_S)
+
+
+def _rejection(candidate: Candidate, cost: int, opening: Opening) -> Rejection:
+    """`needed` is what it costs here, `found` what it costs there with the wait, `subject` on what its start stands."""
+    detail = Detail(
+        subject="overdue" if opening.overdue else opening.basis.value,
+        needed=_total(candidate),
+        found=cost,
+        expected=(opening.start.isoformat(),),
+        holder=opening.cluster,
+    )
+    return Rejection(Reason.WORTH_WAITING, Resolver.WAIT, detail)
