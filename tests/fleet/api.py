@@ -140,6 +140,17 @@ class KubeApi:
         for manifest in sorted(manifests, key=_rank):
             self.apply(manifest)
 
+    def delete_all(self, manifests: Sequence[Mapping[str, Any]], timeout_seconds: float) -> None:
+        """Delete in the other order, and wait until nothing of them is left; what is gone already is no error."""
+        paths = [self.path_of(manifest) for manifest in sorted(manifests, key=_rank, reverse=True)]
+        for path in paths:
+            try:
+                self.request("DELETE", path, {"propagationPolicy": "Background"})
+            except ApiRefusal as refusal:
+                if refusal.status_code != 404:
+                    raise
+        wait_until(lambda: not any(self.get(path) for path in paths), timeout_seconds, f"{len(paths)} objects to go")
+
 
 class ApiRefusal(FleetError):
     """The apiserver answered with an error."""

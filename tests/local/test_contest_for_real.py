@@ -18,7 +18,7 @@ from dispatcher.config import load_blueprint
 from dispatcher.config.render import render
 from dispatcher.runtime import SystemClock
 from tests.contest import CLUSTERS, FLAVOR, GPUS, LABEL, PREFIX, QUEUES, blueprint, of_the_scene, on_the_hub, work
-from tests.fleet import FleetNode, LocalFleet
+from tests.fleet import Endpoint, FleetNode, LocalFleet
 from tests.local.daemon import Hub, Running, condition, daemon, decided, wait_for
 
 pytestmark = pytest.mark.local
@@ -124,17 +124,29 @@ def stage(local_fleet: LocalFleet, tmp_path_factory: pytest.TempPathFactory) -> 
     loaded = load_blueprint(plan, SystemClock().now())
     assert loaded.blueprint is not None, [problem.text() for problem in loaded.errors]
     rendered = render(loaded.blueprint)
+    added = {name: of_the_scene(rendered.workers[name]) for name in local_fleet.workers}  # type: ignore[index]
+    added_to_hub = on_the_hub(of_the_scene(rendered.hub))
     for name, endpoint in local_fleet.workers.items():
         with endpoint.api() as api:
-            api.apply_all(of_the_scene(rendered.workers[name]))  # type: ignore[index]
+            api.apply_all(added[name])
         capacity = {"cpu": "192", "memory": "2Ti", "nvidia.com/gpu": str(GPUS)}
         local_fleet.add_nodes(name, [FleetNode(f"{name}-{FLAVOR}", LABEL, (), capacity)])
     with local_fleet.hub.api() as api:
-        api.apply_all(on_the_hub(of_the_scene(rendered.hub)))
-    with daemon(local_fleet, folder / "daemon", plan) as running:
-        yield Scene(local_fleet, Hub(local_fleet), running)
-    for name in local_fleet.workers:
-        local_fleet.remove_nodes(name, [f"{name}-{FLAVOR}"])
+        api.apply_all(added_to_hub)
+    try:
+        with daemon(local_fleet, folder / "daemon", plan) as running:
+            yield Scene(local_fleet, Hub(local_fleet), running)
+    finally:
+        for name, endpoint in local_fleet.workers.items():
+            local_fleet.remove_nodes(name, [f"{name}-{FLAVOR}"])
+            take_away(endpoint, added[name])
+        take_away(local_fleet.hub, added_to_hub)
+
+
+def take_away(endpoint: Endpoint, added: list[dict[str, Any]]) -> None:
+    """The fleet is every test's: what another finds there is what the example renders. Empty namespaces are nothing."""
+    with endpoint.api() as api:
+        api.delete_all([item for item in added if item["kind"] != "Namespace"], SOON_S)
 
 
 @pytest.fixture
