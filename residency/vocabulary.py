@@ -91,7 +91,8 @@ class OnChange:
 AS_USUAL = OnChange()
 
 
-_HARSH = {Running.STOP_NOW: 0, Running.DRAIN: 1, Running.KEEP: 2}
+HARSHNESS = {Running.STOP_NOW: 0, Running.DRAIN: 1, Running.KEEP: 2}
+"""What may become of work that runs, the harshest first."""
 
 
 def harshest(changes: Iterable[OnChange]) -> OnChange:
@@ -100,7 +101,7 @@ def harshest(changes: Iterable[OnChange]) -> OnChange:
 
 
 def _harshness(change: OnChange) -> tuple[int, int, str]:
-    return (_HARSH[change.running], change.grace_s, change.queued.value)
+    return (HARSHNESS[change.running], change.grace_s, change.queued.value)
 
 
 @dataclass(frozen=True, slots=True, order=True)

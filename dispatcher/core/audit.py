@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -223,6 +223,11 @@ def imported(line: str) -> Row:
         raise ValueError(f"not a row of an audit log: {error}") from None
 
 
+def under(policy: Policy, kind: AuditKind, event: str, now: datetime) -> Entry:
+    """A row under some rules, by whoever answers for them; what it tells is to be filled in."""
+    return Entry(event, kind, now, policy.seal.actor, policy.residency.digest, policy.seal.serial)
+
+
 # --- what decisions leave ----------------------------------------------------------------------------------------
 
 
@@ -230,20 +235,14 @@ def entries_of(decision: Decision, seen: Inputs) -> Iterator[Entry]:
     """What a decision leaves in the log: the ruling on the cluster that it chose, and the first word against each
     cluster that the law kept out. Nothing where the law had no part in it: a job that waits for room moves no data.
     """
-    policy = seen.policy
     others = [c.cluster for c in decision.candidates if c.cluster != decision.chosen]
     kept_out = tuple(said for cluster in others for said in _kept_out(cluster, seen))
     ruling = _on_chosen(decision, seen)
     if ruling is None and not kept_out:
         return
     found = tuple(said_of(verdict) for verdict in ruling.verdicts) if ruling is not None else ()
-    yield Entry(
-        event=f"decision/{decision.id}",
-        kind=AuditKind.VERDICT,
-        at=seen.now,
-        actor=policy.seal.actor,
-        bundle=policy.residency.digest,
-        serial=policy.seal.serial,
+    yield replace(
+        under(seen.policy, AuditKind.VERDICT, f"decision/{decision.id}", seen.now),
         decision=decision.id,
         workload=decision.workload,
         cluster=decision.chosen,
@@ -320,15 +319,8 @@ def bundle_entry(policy: Policy, now: datetime) -> Entry:
     detail = [("trust", seal.trust.value), ("tree", seal.tree), ("revision", seal.revision), ("key", seal.key)]
     if seal.rolled_back:
         detail.append(("rolled_back", "explicitly allowed"))
-    return Entry(
-        event=f"{bundle_name(policy)}/{now.isoformat()}",
-        kind=AuditKind.BUNDLE,
-        at=now,
-        actor=seal.actor,
-        bundle=policy.residency.digest,
-        serial=seal.serial,
-        detail=tuple((name, value) for name, value in detail if value),
-    )
+    entry = under(policy, AuditKind.BUNDLE, f"{bundle_name(policy)}/{now.isoformat()}", now)
+    return replace(entry, detail=tuple((name, value) for name, value in detail if value))
 
 
 def refusal_entry(why: tuple[str, ...], in_force: Policy, now: datetime) -> Entry:

@@ -7,23 +7,22 @@ from dataclasses import replace
 
 from residency.plans import Ruling
 from residency.verdict import Because, Code, Verdict
-from residency.vocabulary import Answer, Running
+from residency.vocabulary import HARSHNESS, Answer, Running
 
-_HARSH = {Running.STOP_NOW: 0, Running.DRAIN: 1, Running.KEEP: 2}
 _WITHOUT_GRANT = frozenset({Code.NO_PERMIT, Code.NO_RULE, Code.LABEL_MISSING, Code.FACT_UNKNOWN})
 
 
 def deciding(ruling: Ruling) -> Verdict:
     """The verdict that asks for most: a denial before what is merely unknown, then the harshest rule, then in order.
-    The same that rules over work which became illegal (`illegal.py`)."""
+    It rules over work that became illegal, too (`illegal.py`)."""
     return min(
         ruling.against,
-        key=lambda v: (v.answer is not Answer.DENY, _HARSH[v.on_change.running], v.flow, v.artefact, v.label),
+        key=lambda v: (v.answer is not Answer.DENY, HARSHNESS[v.on_change.running], v.flow, v.artefact, v.label),
     )
 
 
 def harshest(courses: Iterable[Running]) -> Running | None:
-    return min(courses, key=lambda one: _HARSH[one], default=None)
+    return min(courses, key=lambda one: HARSHNESS[one], default=None)
 
 
 def denied_by(after: Ruling | None, before: Ruling | None) -> Verdict | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from dispatcher.core.blame import deciding
 from dispatcher.core.decision import Decision
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
 from dispatcher.core.instants import earlier, later
@@ -183,7 +184,7 @@ def _judged(
 ) -> Illegal:
     since, flavors_known, slipped_through = known
     waits = workload.cluster_name is None
-    because = _deciding(ruling)
+    because = deciding(ruling)
     course, awaits = _waiting(ruling) if waits or slipped_through else _running(ruling, because)
     if course is Course.END:
         if not flavors_known:
@@ -193,17 +194,6 @@ def _judged(
     grace_s = because.on_change.grace_s
     deadline = since + timedelta(seconds=grace_s) if awaits in (Awaits.MOVE, Awaits.STORE) and grace_s else None
     return Illegal(workload, cluster, waits, course, awaits, ruling, because, since, deadline)
-
-
-_HARSH = {Running.STOP_NOW: 0, Running.DRAIN: 1, Running.KEEP: 2}
-
-
-def _deciding(ruling: Ruling) -> Verdict:
-    """The verdict that asks for most: a denial before what is merely unknown, then the harshest rule, then in order."""
-    return min(
-        ruling.against,
-        key=lambda v: (v.answer is not Answer.DENY, _HARSH[v.on_change.running], v.flow, v.artefact, v.label),
-    )
 
 
 def _waiting(ruling: Ruling) -> tuple[Course, Awaits]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dispatcher.core.errors import Conflict, Refused, Transient
+from dispatcher.core.errors import Transient
 from dispatcher.core.explain_findings import finding_text
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.illegal import may_end
 from dispatcher.core.ports import Eviction, Stop
 from dispatcher.core.watchdog import Finding
 from dispatcher.logs import get_logger
+from dispatcher.loops.asking import result_of
 from dispatcher.metrics import Metrics
 from dispatcher.state import FleetState
 
@@ -37,14 +38,10 @@ class Ender:
             return
         message = f"ended by entrepot: {finding_text(finding, self.state.clock.now())}"
         eviction = Eviction(workload.uid, workload.namespace, workload.name, workload.resource_version, check, message)
-        result = "asked"
-        try:
-            await self.state.hub.evict(eviction, self.state.clock.now())
-        except Conflict:
-            result = "conflict"
+        result, error = await result_of(self.state.hub.evict(eviction, self.state.clock.now()))
+        if result == "conflict":
             self.again()
-        except (Refused, Transient) as error:
-            result = "refused" if isinstance(error, Refused) else "unknown"
+        if error is not None:
             get_logger().error("attempt_not_ended", workload=workload.key, error=str(error))
         self.metrics.endings.labels(finding.code, result).inc()
 
@@ -69,15 +66,10 @@ class Stopper:
         if copy is None or copy.uid != finding.copy or not copy.active or copy.evicted_at is not None:
             return  # it is being stopped
         self._asked.add(key)
-        result = "asked"
-        try:
-            await port.stop(Stop(copy.uid, namespace, name))
-        except Conflict:
-            result = "conflict"
-        except (Refused, Transient) as error:
-            result = "refused" if isinstance(error, Refused) else "unknown"
-            if isinstance(error, Transient):
-                self._asked.discard(key)
+        result, error = await result_of(port.stop(Stop(copy.uid, namespace, name)))
+        if isinstance(error, Transient):
+            self._asked.discard(key)
+        if error is not None:
             get_logger().error("copy_not_stopped", workload=finding.key, cluster=finding.cluster, error=str(error))
         self.metrics.endings.labels(finding.code, result).inc()
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from dispatcher.core.audit import AuditKind, Entry
-from dispatcher.core.errors import Conflict, Refused, Transient
+from dispatcher.core.audit import AuditKind, Entry, under
+from dispatcher.core.errors import Refused, Transient
 from dispatcher.core.explain_idle import cancelled_text, freed_text, notice_text
 from dispatcher.core.idle import (
     DECIDED,
@@ -38,6 +38,7 @@ from dispatcher.core.ports import Amendment, EventType, Eviction, Leadership, No
 from dispatcher.core.snapshot import Link, digest_of
 from dispatcher.core.workload import HubWorkload
 from dispatcher.logs import get_logger
+from dispatcher.loops.asking import is_newest, result_of
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, Waker
@@ -129,8 +130,7 @@ class IdleLoop:
             except (Transient, Refused) as error:
                 get_logger().error("audit_not_written", error=str(error))
                 return
-        current = self.state.hub_view().workloads.get(judged.uid)
-        if current is None or current.resource_version != judged.resource_version or not self._leading():
+        if not is_newest(judged, self.state) or not self._leading():
             self.waker.wake()  # it moved: look at once what it is now
             return
         result = await self._write(_write_of(standing, notice, now), now)
@@ -139,22 +139,15 @@ class IdleLoop:
             self._event(judged, EventType.NORMAL, "IdleNoticeCancelled", cancelled_text(standing, now))
 
     async def _write(self, write: Amendment | Eviction, now: datetime) -> str:
-        workload = f"{write.namespace}/{write.name}"
-        try:
-            if isinstance(write, Eviction):
-                await self.state.hub.evict(write, now)
-            else:
-                await self.state.hub.amend(write)
-        except Conflict:
+        hub = self.state.hub
+        made = hub.evict(write, now) if isinstance(write, Eviction) else hub.amend(write)
+        result, error = await result_of(made, "written")
+        if result == "conflict":
             self.waker.wake()
-            return "conflict"
-        except Refused as error:
-            get_logger().error("idle_not_written", workload=workload, error=str(error), fix="add deploy/interactive")
-            return "refused"
-        except Transient as error:
-            get_logger().error("idle_not_written", workload=workload, error=str(error))
-            return "unknown"
-        return "written"
+        if error is not None:
+            fix = {"fix": "add deploy/interactive"} if isinstance(error, Refused) else {}
+            get_logger().error("idle_not_written", workload=f"{write.namespace}/{write.name}", error=str(error), **fix)
+        return result
 
 
 def _news(standing: Standing, now: datetime) -> tuple[str, str]:
@@ -206,13 +199,8 @@ def _entry(standing: Standing, notice: IdleNotice | None, policy: Policy, now: d
         detail += [("idle_since", stamp(seen.idle_since)), ("checked", stamp(seen.checked))]
     if notice is not None:
         detail += [("notice", notice.text)]
-    return Entry(
-        event=f"idle/{digest_of((*told, about))}",
-        kind=AuditKind.IDLE,
-        at=now,
-        actor=policy.seal.actor,
-        bundle=policy.residency.digest,
-        serial=policy.seal.serial,
+    return replace(
+        under(policy, AuditKind.IDLE, f"idle/{digest_of((*told, about))}", now),
         workload=standing.workload.uid,
         cluster=standing.cluster,
         detail=tuple(detail),

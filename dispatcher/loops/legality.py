@@ -17,8 +17,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from dispatcher.core.audit import AuditKind, Entry, bundle_entry, obligations_of, refusal_entry, said_of, would_of
-from dispatcher.core.errors import Conflict, Refused, Transient
+from dispatcher.core.audit import (
+    AuditKind,
+    Entry,
+    bundle_entry,
+    obligations_of,
+    refusal_entry,
+    said_of,
+    under,
+    would_of,
+)
+from dispatcher.core.errors import Refused, Transient
 from dispatcher.core.explain_findings import finding_text
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.illegal import Course, Examined, Illegal, Sight, Stand, examine, may_end
@@ -32,6 +41,7 @@ from dispatcher.core.snapshot import Link, digest_of
 from dispatcher.core.watchdog import OF_THE_LAW, Finding, FindingCode, FindingDetail
 from dispatcher.core.workload import HubWorkload
 from dispatcher.logs import get_logger
+from dispatcher.loops.asking import is_newest, result_of
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.slices import Slices
 from dispatcher.loops.telling import Teller
@@ -274,8 +284,8 @@ class LegalityLoop:
 
     async def _end(self, each: Illegal) -> None:
         """Ask the hub to end an attempt, if it still is what was judged."""
-        workload = self.state.hub_view().workloads.get(each.workload.uid)
-        if workload is None or workload.resource_version != each.workload.resource_version or not self._leading():
+        workload = each.workload
+        if not is_newest(workload, self.state) or not self._leading():
             self.waker.wake()  # it moved: look at once what it is now
             return
         check = may_end(workload, self.state.hub_view())
@@ -285,14 +295,10 @@ class LegalityLoop:
         eviction = Eviction(workload.uid, workload.namespace, workload.name, workload.resource_version, check, message)
         if each.waits:
             self._ended.add((workload.uid, each.cluster))
-        result = "asked"
-        try:
-            await self.state.hub.evict(eviction, self.state.clock.now())
-        except Conflict:
+        result, error = await result_of(self.state.hub.evict(eviction, self.state.clock.now()))
+        if result == "conflict":
             self.waker.wake()
-            result = "conflict"
-        except (Refused, Transient) as error:
-            result = "refused" if isinstance(error, Refused) else "unknown"
+        if error is not None:
             get_logger().error("attempt_not_ended", workload=workload.key, error=str(error))
         self.metrics.law_evictions.labels(result).inc()
 
@@ -353,13 +359,8 @@ def _entry(each: Illegal, policy: Policy, now: datetime) -> Entry:
     detail = [("course", each.course.value), ("state", "waits" if each.waits else "runs")]
     if each.awaits:
         detail.append(("awaits", each.awaits.value))
-    return Entry(
-        event=_event(each, policy),
-        kind=AuditKind.ILLEGAL,
-        at=now,
-        actor=policy.seal.actor,
-        bundle=policy.residency.digest,
-        serial=policy.seal.serial,
+    return replace(
+        under(policy, AuditKind.ILLEGAL, _event(each, policy), now),
         workload=each.workload.uid,
         cluster=each.cluster,
         ruling=each.ruling.digest,
@@ -374,14 +375,6 @@ def _entry(each: Illegal, policy: Policy, now: datetime) -> Entry:
 
 def _lifted(stand: Stand, event: str, policy: Policy, now: datetime) -> Entry:
     uid, cluster, _ = stand
-    return Entry(
-        event=f"legal-again/{digest_of((event, policy.residency.digest, now))}",
-        kind=AuditKind.LEGAL_AGAIN,
-        at=now,
-        actor=policy.seal.actor,
-        bundle=policy.residency.digest,
-        serial=policy.seal.serial,
-        workload=uid,
-        cluster=cluster,
-        answer="allow",
-    )
+    name = f"legal-again/{digest_of((event, policy.residency.digest, now))}"
+    entry = under(policy, AuditKind.LEGAL_AGAIN, name, now)
+    return replace(entry, workload=uid, cluster=cluster, answer="allow")

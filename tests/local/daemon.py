@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -184,6 +185,26 @@ def run(hub: Hub, running: Running, manifests: list[dict[str, Any]], within_s: f
 
     wait_for(done, within_s, lambda: running.log()[-2000:])
     return {name: sorted(clusters) for name, clusters in seen.items()}
+
+
+def audited(running: Running) -> list[dict[str, Any]]:
+    """What its audit log holds, by the command of operators; it must verify."""
+    command = [sys.executable, "-m", "dispatcher.cli.main", "policy", "audit", "--store"]
+    store = str(running.folder / "entrepot.db")
+
+    def ask(*more: str) -> str:
+        return subprocess.run(
+            [*command, store, *more],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=environment(),
+            timeout=60,
+        ).stdout
+
+    assert ask("--verify").startswith("good: ")
+    return [json.loads(line)["entry"] for line in ask().splitlines()]
 
 
 def decided(running: Running, namespace: str, job: str) -> dict[str, Any]:

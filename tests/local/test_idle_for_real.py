@@ -4,11 +4,8 @@ it again; the daemon may be killed in between, and may write nothing else on a W
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,7 +17,7 @@ import pytest
 
 from tests.fleet import LocalFleet, rbac
 from tests.fleet.api import ApiRefusal, KubeApi
-from tests.local.daemon import ROOT, Hub, Running, environment, is_ready, spawn, wait_for
+from tests.local.daemon import Hub, Running, audited, is_ready, spawn, wait_for
 from tests.local.fleet_objects import CONFIG
 from tests.loops.jobs import SLICE, notebook
 from tests.unit.deploy_files import manifests
@@ -205,22 +202,7 @@ def test_a_notebook_that_nobody_watches_any_more_is_left_alone(local_fleet: Loca
 
 
 def test_every_step_is_in_the_audit_log_once(local_fleet: LocalFleet, running: list[Running]) -> None:
-    command = [sys.executable, "-m", "dispatcher.cli.main", "policy", "audit", "--store"]
-    store = str(running[0].folder / "entrepot.db")
-
-    def ask(*more: str) -> str:
-        return subprocess.run(
-            [*command, store, *more],
-            check=True,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env=environment(),
-            timeout=60,
-        ).stdout
-
-    assert ask("--verify").startswith("good: ")
-    entries = [json.loads(line)["entry"] for line in ask().splitlines()]
+    entries = audited(running[0])
     courses = [dict(entry["detail"])["course"] for entry in entries if entry["kind"] == "idle"]
     assert courses == ["notice", "end", "notice", "cancel"]
 

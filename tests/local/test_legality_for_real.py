@@ -3,11 +3,8 @@ is ended exactly once through the hub when a bundle makes it illegal, while it w
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,7 +15,7 @@ import httpx
 import pytest
 
 from tests.fleet import LocalFleet
-from tests.local.daemon import ROOT, Hub, Running, condition, decided, environment, is_ready, spawn, wait_for
+from tests.local.daemon import Hub, Running, audited, condition, decided, is_ready, spawn, wait_for
 from tests.local.fleet_objects import CONFIG
 from tests.loops.jobs import H100, gang
 
@@ -228,22 +225,7 @@ def test_a_standing_nomination_is_ended_through_the_hub_and_never_withdrawn(
 
 
 def test_all_of_it_is_in_an_audit_log_that_verifies(running: Running) -> None:
-    command = [sys.executable, "-m", "dispatcher.cli.main", "policy", "audit", "--store"]
-    store = str(running.folder / "entrepot.db")
-
-    def ask(*more: str) -> str:
-        return subprocess.run(
-            [*command, store, *more],
-            check=True,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env=environment(),
-            timeout=60,
-        ).stdout
-
-    assert ask("--verify").startswith("good: ")
-    entries = [json.loads(line)["entry"] for line in ask().splitlines()]
+    entries = audited(running)
     told = "\n".join(f"{e['kind']} {e['workload']} {e['cluster']} {e['detail']}" for e in entries)
     assert entries[0]["kind"] == "bundle", f"rules come before what is ruled by them:\n{told}"
     assert {entry["actor"] for entry in entries} == {"unsigned"}, told

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
-from dispatcher.core.audit import Entry, entry_of, verify
 from dispatcher.core.policy import Policy
-from dispatcher.core.waiting import Phase
 from dispatcher.loops import legality
 from dispatcher.loops.legality import LegalityLoop
 from dispatcher.runtime import Waker
@@ -20,6 +18,7 @@ from residency.rules import Exceptable, Rule
 from residency.vocabulary import Effect, Flow, OnChange, Queued, Running
 from tests.builders import START, Manifest
 from tests.loops.bench import Bench, example, start
+from tests.loops.beside import Beside, Cycles
 from tests.loops.jobs import H100, gang
 
 EVERYWHERE = ("DE", "FI", "FR", "US")
@@ -68,7 +67,7 @@ def reader(name: str, duration: str = "600s", product: str = H100) -> Manifest:
 
 
 @dataclass(slots=True)
-class LawBench:
+class LawBench(Beside):
     """`bench` with a legality loop beside dispatch, one cycle each a step."""
 
     bench: Bench
@@ -76,6 +75,9 @@ class LawBench:
 
     def __post_init__(self) -> None:
         self.wire()
+
+    def second(self) -> Cycles:
+        return self.loop
 
     def wire(self) -> None:
         """A new legality loop, as after a restart."""
@@ -89,28 +91,6 @@ class LawBench:
         """Other rules arrive, as the reload loop swaps them in."""
         self.bench.state.policy = policy
         self.bench.state.bundle_events.append(BundleEvent(self.bench.clock.now(), policy))
-
-    async def step(self, seconds: float = 1.0) -> None:
-        await self.bench.step(seconds)
-        await self.loop.cycle()
-        await self.bench.notices.drain()
-
-    async def steps(self, count: int) -> None:
-        for _ in range(count):
-            await self.step()
-
-    async def until(self, job: str, *phases: Phase, within_s: int = 90) -> None:
-        for _ in range(within_s):
-            if self.bench.phase(job) in phases:
-                return
-            await self.step()
-        raise AssertionError(f"{job} is not {phases} within {within_s} s: {self.bench.phases()}")
-
-    async def log(self) -> list[Entry]:
-        """The audit log, which must hold."""
-        rows = [row async for row in self.bench.store.audit_log.rows()]
-        assert verify(rows, await self.bench.store.audit_log.head()) is None
-        return [entry_of(row.body) for row in rows]
 
     def ended(self) -> float:
         """Attempts whose end was asked for."""

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from dispatcher.core.audit import AuditKind, entry_of, verify
+from dispatcher.core.audit import AuditKind
 from dispatcher.core.idle import Stage, stamp
 from dispatcher.core.policy import Policy
-from dispatcher.core.waiting import Phase
 from dispatcher.core.workload import WorkloadClass
 from dispatcher.loops import idle
 from dispatcher.loops.idle import IdleLoop
 from dispatcher.runtime import Waker
 from tests.loops.bench import Bench, example, start
+from tests.loops.beside import Beside, Cycles
 
 TIMEOUT_S, NOTICE_S = 600, 120
 NAMESPACE = "notebooks"
@@ -30,7 +30,7 @@ def patient(timeout_s: int | None = TIMEOUT_S) -> Policy:
 
 
 @dataclass(slots=True)
-class IdleBench:
+class IdleBench(Beside):
     """`bench` with an idle loop beside dispatch, one cycle each a step."""
 
     bench: Bench
@@ -38,6 +38,9 @@ class IdleBench:
 
     def __post_init__(self) -> None:
         self.wire()
+
+    def second(self) -> Cycles:
+        return self.loop
 
     def wire(self) -> None:
         """A new idle loop, as after a restart."""
@@ -57,28 +60,9 @@ class IdleBench:
             said["entrepot.dev/last-activity"] = stamp(self.now() - timedelta(seconds=used_s))
         self.bench.fleet.annotate("Job", NAMESPACE, name, said)
 
-    async def step(self, seconds: float = 1.0) -> None:
-        await self.bench.step(seconds)
-        await self.loop.cycle()
-        await self.bench.notices.drain()
-
-    async def steps(self, count: int) -> None:
-        for _ in range(count):
-            await self.step()
-
-    async def until(self, job: str, *phases: Phase, within_s: int = 90) -> None:
-        for _ in range(within_s):
-            if self.bench.phase(job) in phases:
-                return
-            await self.step()
-        raise AssertionError(f"{job} is not {phases} within {within_s} s: {self.bench.phases()}")
-
     async def log(self) -> list[str]:
         """What the audit log, which must hold, says was done with idle work."""
-        rows = [row async for row in self.bench.store.audit_log.rows()]
-        assert verify(rows, await self.bench.store.audit_log.head()) is None
-        entries = [entry_of(row.body) for row in rows]
-        return [dict(entry.detail)["course"] for entry in entries if entry.kind is AuditKind.IDLE]
+        return [dict(entry.detail)["course"] for entry in await self.entries() if entry.kind is AuditKind.IDLE]
 
     def stage(self, job: str) -> Stage | None:
         found = self.bench.state.idle.get(self.bench.workload(job).uid)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from dispatcher.core.audit import Entry
 from dispatcher.core.idle import Stage
 from dispatcher.core.ports import Amendment, Eviction, HubPort
 from dispatcher.core.waiting import Phase
-from dispatcher.loops.idle import AuditPort
+from tests.loops.beside import FusedRows
 from tests.loops.jobs import notebook
 from tests.loops.notebooks import NOTICE_S, TIMEOUT_S, IdleBench, close_all, notebooks
 from tests.loops.test_crash import Fuse, FusedHub, killed
@@ -27,20 +25,6 @@ TAKEN_BACK = ("the row of the notice", "the notice", "the row of its taking back
 async def _closed() -> AsyncIterator[None]:
     yield
     await close_all()
-
-
-@dataclass(slots=True)
-class FusedAudit:
-    """The real log; the process dies at the fuse's step."""
-
-    log: AuditPort
-    fuse: Fuse
-
-    async def add(self, entries: list[Entry]) -> int:
-        self.fuse.before_step()
-        count = await self.log.add(entries)
-        self.fuse.after_step()
-        return count
 
 
 class AmendedHub(FusedHub):
@@ -76,7 +60,7 @@ async def look(found: IdleBench) -> None:
 async def life(found: IdleBench, fuse: Fuse, used: bool) -> int:
     """An idle notebook's life until it is over or the process is gone; `used` within its notice. Returns the ends."""
     hub = AmendedHub(found.bench.fleet.hub, fuse)
-    found.loop.audit = FusedAudit(found.bench.store.audit_log, fuse)
+    found.loop.audit = FusedRows(found.bench.store.audit_log, fuse)
     found.bench.state.hub = hub
     try:
         for _ in range(4):

@@ -77,7 +77,7 @@ async def test_stop_now_ends_what_runs_exactly_once_and_it_waits_with_its_reason
     assert found.bench.phase("job") is Phase.WAITING
     reasons = {r.reason for c in found.bench.decision("job").candidates for r in c.rejections}
     assert Reason.RESIDENCY in reasons
-    assert [e.detail for e in await found.log() if e.kind is AuditKind.ILLEGAL] == [
+    assert [e.detail for e in await found.entries() if e.kind is AuditKind.ILLEGAL] == [
         (("course", "end"), ("state", "runs"))
     ]
     assert "EndedByLaw" in [reason for reason, _ in found.bench.events("job")]
@@ -106,7 +106,7 @@ async def test_what_runs_stays_where_its_rule_does_not_say_stop(
     await found.steps(10)
     assert found.bench.phase("job") is Phase.PLACED
     assert (found.ended(), found.codes()) == (0, codes)
-    rows = [e for e in await found.log() if e.kind is AuditKind.ILLEGAL]
+    rows = [e for e in await found.entries() if e.kind is AuditKind.ILLEGAL]
     assert [dict(e.detail)["course"] for e in rows] == ["keep" if change is Running.KEEP else "hold"]
     assert {said.rule for said in rows[0].said} == {"internal-by-country"}
 
@@ -118,7 +118,7 @@ async def test_a_finding_is_over_when_the_work_is_legal_again_and_the_log_says_s
     found.rule(permitted(Running.DRAIN))
     await found.steps(3)
     assert found.codes() == []
-    kinds = [e.kind for e in await found.log()]
+    kinds = [e.kind for e in await found.entries()]
     assert kinds[-2:] == [AuditKind.BUNDLE, AuditKind.LEGAL_AGAIN]
 
 
@@ -142,19 +142,19 @@ async def test_an_attempt_that_ends_is_told_once_however_slow_the_hub_is(tmp_pat
     assert found.bench.phase("job") is Phase.PLACED
     await found.until("job", Phase.WAITING)
     await found.steps(5)
-    assert (found.ended(), told(await found.log())) == (1, [("illegal", "end")])
+    assert (found.ended(), told(await found.entries())) == (1, [("illegal", "end")])
 
 
 async def test_what_stays_is_told_once_although_the_verdict_on_it_is_taken_again(tmp_path: Path) -> None:
     found = await running(tmp_path, Running.DRAIN)
     found.rule(short_lived(Running.DRAIN, 2))
     await found.steps(10)
-    assert told(await found.log()) == [("illegal", "hold")]
+    assert told(await found.entries()) == [("illegal", "hold")]
     found.rule(permitted(Running.DRAIN))
     await found.steps(2)
     found.rule(short_lived(Running.DRAIN, 2))
     await found.steps(5)
-    assert told(await found.log()) == [("illegal", "hold"), ("legal-again", ""), ("illegal", "hold")]
+    assert told(await found.entries()) == [("illegal", "hold"), ("legal-again", ""), ("illegal", "hold")]
 
 
 async def test_what_is_being_ended_has_not_become_legal_where_it_still_stands(tmp_path: Path) -> None:
@@ -178,10 +178,10 @@ async def test_what_is_being_ended_has_not_become_legal_where_it_still_stands(tm
     found.bench.state.hub = Evicting()  # type: ignore[assignment]
     await found.loop.cycle()
     found.bench.state.hub = hub
-    assert told(await found.log()) == [("illegal", "hold")]
+    assert told(await found.entries()) == [("illegal", "hold")]
     found.rule(permitted(Running.DRAIN))
     await found.steps(2)
-    assert told(await found.log()) == [("illegal", "hold"), ("legal-again", "")]
+    assert told(await found.entries()) == [("illegal", "hold"), ("legal-again", "")]
 
 
 async def test_a_nomination_that_became_illegal_is_ended_as_a_whole_and_never_withdrawn(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ async def test_res_10_an_exception_starts_what_waits_and_its_end_mid_run_holds_i
     assert found.bench.phase("job") is Phase.WAITING
     found.rule(law(*forbidden().residency.rules, waivers=(waiver(hours=1),)))
     await found.until("job", Phase.PLACED)
-    row = next(e for e in reversed(await found.log()) if e.kind is AuditKind.VERDICT and e.answer == "allow")
+    row = next(e for e in reversed(await found.entries()) if e.kind is AuditKind.VERDICT and e.answer == "allow")
     assert row.valid_until == START + timedelta(hours=1)
     assert {name for said in row.said for name in said.exceptions} == {"w"}
     await found.bench.step(3700)
@@ -315,7 +315,7 @@ async def test_what_runs_is_not_ended_for_a_date_that_one_clock_alone_says_is_ov
     await found.steps(3)
     assert (found.ended(), found.bench.phase("job")) == (0, Phase.PLACED)
     assert found.codes() == ["illegal-running"], "somebody is told"
-    assert {dict(e.detail)["awaits"] for e in await found.log() if e.kind is AuditKind.ILLEGAL} == {"clock"}
+    assert {dict(e.detail)["awaits"] for e in await found.entries() if e.kind is AuditKind.ILLEGAL} == {"clock"}
     assert "the wall clock was set" in str(found.bench.events("job"))
     assert f"entrepot_clock_ahead_seconds {float(set_by_s)}" in found.bench.metrics.text().decode()
     found.bench.clock.set_by_s = 0  # the clock that was wrong is right again, or the time has come by both
@@ -397,13 +397,13 @@ async def test_each_bundle_that_arrives_is_on_record_in_order_with_its_actor(tmp
         found.bench.clock.advance(0.4)
         found.rule(policy)
     await found.loop.cycle()
-    rows = [e for e in await found.log() if e.kind is AuditKind.BUNDLE]
+    rows = [e for e in await found.entries() if e.kind is AuditKind.BUNDLE]
     assert [e.actor for e in rows] == ["unsigned", "ann, approved by bob", "unsigned"]
     assert [e.serial for e in rows] == [None, 7, None]
     found.wire()
     found.rule(permitted())
     await found.loop.cycle()
-    assert len([e for e in await found.log() if e.kind is AuditKind.BUNDLE]) == 3, "a restart is no news"
+    assert len([e for e in await found.entries() if e.kind is AuditKind.BUNDLE]) == 3, "a restart is no news"
 
 
 @pytest.mark.parametrize("goes_on", [True, False], ids=["public work goes on where it may", "else nothing does"])
@@ -431,7 +431,7 @@ async def test_a_replica_that_stood_by_repeats_nothing_that_the_leader_has_writt
         await found.loop.cycle()
         found.loop.leadership = Always()
     await found.loop.cycle()
-    assert len([e for e in await found.log() if e.kind is AuditKind.BUNDLE]) == 3
+    assert len([e for e in await found.entries() if e.kind is AuditKind.BUNDLE]) == 3
 
 
 class Stands:
@@ -453,7 +453,7 @@ async def test_every_nomination_has_its_row_and_names_the_bundle_of_its_decision
     for name in ("one", "two", "three"):
         await found.until(name, Phase.FINISHED)
     decided = {d.id: d for d in await found.bench.store.recent(50) if d.chosen is not None}
-    rows = {e.decision: e for e in await found.log() if e.kind is AuditKind.VERDICT and e.answer == "allow"}
+    rows = {e.decision: e for e in await found.entries() if e.kind is AuditKind.VERDICT and e.answer == "allow"}
     assert set(rows) == set(decided)
     assert len(rows) == 3
     assert {e.bundle for e in rows.values()} == {d.law_digest for d in decided.values()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from dispatcher.core.ports import Eviction, HubPort
 from dispatcher.core.waiting import Phase
 from dispatcher.loops.legality import AuditPort
 from residency.vocabulary import Running
+from tests.loops.beside import FusedRows
 from tests.loops.lawful import LawBench, close_all, forbidden, lawful, permitted, reader
 from tests.loops.test_crash import Fuse, FusedHub, killed
 
@@ -20,18 +20,8 @@ STEPS = 3
 """The bundle's row, the row of what is illegal, the write on the hub."""
 
 
-@dataclass(slots=True)
-class FusedAudit:
-    """The real log; the process dies at the fuse's step."""
-
+class FusedAudit(FusedRows):
     log: AuditPort
-    fuse: Fuse
-
-    async def add(self, entries: list[Entry]) -> int:
-        self.fuse.before_step()
-        count = await self.log.add(entries)
-        self.fuse.after_step()
-        return count
 
     async def ruled(self, entry: Entry, tree: str, now: datetime, files: bytes | None = None) -> None:
         self.fuse.before_step()
@@ -92,7 +82,7 @@ async def test_a_kill_at_every_step_ends_the_work_once_and_leaves_a_whole_log(
         await found.until("job", Phase.WAITING)
         await found.steps(5)
         assert len(dead.asked) + len(alive.asked) == 1
-        told = [row.detail for row in await found.log() if row.kind in (AuditKind.ILLEGAL, AuditKind.LEGAL_AGAIN)]
+        told = [row.detail for row in await found.entries() if row.kind in (AuditKind.ILLEGAL, AuditKind.LEGAL_AGAIN)]
         assert told == [(("course", "end"), ("state", "runs"))], "once an attempt, whoever ends it"
         assert found.bench.fleet.refused_latches == 0
         assert len(found.bench.seen_copies) == 1
