@@ -147,6 +147,17 @@ def blueprint(**over: Any) -> Change:
     return apply
 
 
+def policy_change(**over: Any) -> Change:
+    """Change parts of what the blueprint says."""
+
+    def apply(facts: FleetFacts) -> FleetFacts:
+        assert facts.blueprint is not None
+        assert facts.blueprint.policy is not None
+        return blueprint(policy=replace(facts.blueprint.policy, **over))(facts)
+
+    return apply
+
+
 def no_blueprint(facts: FleetFacts) -> FleetFacts:
     return replace(facts, blueprint=None)
 

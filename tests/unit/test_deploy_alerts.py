@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from prometheus_client import Metric
 
+from dispatcher.core.errors import Refused
 from dispatcher.core.footing import Mode
 from dispatcher.core.snapshot import Link
 from dispatcher.core.watchdog import FindingCode
 from dispatcher.logs import PROBLEMS
+from dispatcher.loops.asking import result_of
 from dispatcher.metrics import Metrics
 from tests.unit.deploy_files import ROOT, one
 
@@ -88,6 +90,18 @@ def test_results_of_nominations_are_words_of_the_loop_that_counts_them() -> None
     words = {word for text in found for word in text.split("|")}
     assert words >= {"refused", "store", "unknown", "written"}
     assert [word for word in sorted(words) if f'"{word}"' not in source] == []
+
+
+async def test_the_result_of_idle_writes_that_alarms_is_what_a_refusal_is_counted_as() -> None:
+    """Both by the code that counts: the loop's own words for courses, and what becomes of a refused write."""
+
+    async def refuse() -> None:
+        raise Refused("workloads is forbidden")
+
+    (rule,) = (rule for rule in RULES if rule["alert"] == "EntrepotIdleRefused")
+    result, _ = await result_of(refuse())
+    ((_, matchers),) = SERIES.findall(rule["expr"])
+    assert {label: value for label, _, value in MATCHER.findall(matchers)}["result"] == result
 
 
 def test_every_finding_has_an_alert_or_a_reason_for_none() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from dispatcher.core.doctor import CATALOG, Code, Severity, diagnose
 from dispatcher.core.doctor.facts import (
+    WRITE_WORKLOADS,
     Active,
     AdmissionCheckFacts,
     CheckOn,
@@ -32,8 +33,10 @@ from dispatcher.core.doctor.facts import (
 )
 from dispatcher.core.doctor.versions import KNOWN_BUGS, parse_version
 from dispatcher.core.ids import QueueName
+from dispatcher.core.policy import Away, QueuePolicy, Unreachable
 from dispatcher.core.snapshot import CohortView, StopPolicy
-from tests.core_builders import NOW, flavor, node, queue, quota, site
+from dispatcher.core.workload import WorkloadClass
+from tests.core_builders import NOW, QUEUE, flavor, node, plan, queue, quota, site
 from tests.core_builders import policy as policy_of
 from tests.unit.doctor_facts import (
     CONFIG,
@@ -51,10 +54,12 @@ from tests.unit.doctor_facts import (
     kubeconfig,
     multikueue_cluster,
     no_blueprint,
+    policy_change,
     worker,
     worker_facts,
 )
 
+TRAINING = WorkloadClass.TRAINING
 NO = Active(False, reason="R", message="m")
 OLD = timedelta(hours=2)
 
@@ -92,6 +97,19 @@ TWIN_FLAVOR = {"h100": flavor(), "also": flavor("also", {"pool": "gpu"})}
 TWO_FLAVORS = {"training": queue("training", (*quota(8), *quota(8, flavor="also")))}
 
 
+def class_rule(course: Away, after_s: int) -> Change:
+    """What one class says of clusters that cannot be reached."""
+    return policy_change(classes={TRAINING: plan(TRAINING, on_unreachable=Unreachable(course, after_s))})
+
+
+def queue_rule(course: Away, after_s: int) -> Change:
+    return policy_change(queues={QUEUE: QueuePolicy(QUEUE, TRAINING, on_unreachable=Unreachable(course, after_s))})
+
+
+idle_class = policy_change(classes={TRAINING: plan(TRAINING, idle_timeout_s=3600)})
+idle_queue = policy_change(queues={QUEUE: QueuePolicy(QUEUE, TRAINING, idle_timeout_s=3600)})
+
+
 @dataclass(frozen=True)
 class Row:
     """`broken` gives exactly `code` (and `beside`, its unavoidable company); `sound` is the near miss that does not."""
@@ -120,6 +138,24 @@ ROWS: tuple[Row, ...] = (
         "a missing verb is an error, and not a note beside it",
         worker(denied=(Verb("list", "", "nodes"),), unread=(Unread("list nodes", "forbidden"),)),
         worker(denied=None),
+    ),
+    Row(
+        Code.IDLE_NOT_ALLOWED,
+        "an idle timeout of a class needs the right to write on the hub's Workloads",
+        all_of(idle_class, hub_cluster(not_granted=(WRITE_WORKLOADS,))),
+        hub_cluster(not_granted=(WRITE_WORKLOADS,)),
+    ),
+    Row(
+        Code.IDLE_NOT_ALLOWED,
+        "one of a queue needs it, too; where the right is there, or nobody was asked, nothing is said",
+        all_of(idle_queue, hub_cluster(not_granted=(WRITE_WORKLOADS,))),
+        all_of(idle_queue, hub_cluster(denied=None)),
+    ),
+    Row(
+        Code.STOP_NOT_ALLOWED,
+        "a worker that lets nobody stop a surplus copy is a note, and of no concern where there is no plan",
+        worker(not_granted=(WRITE_WORKLOADS,)),
+        all_of(no_blueprint, worker(not_granted=(WRITE_WORKLOADS,))),
     ),
     Row(
         Code.CLOCK_SKEW,
@@ -243,6 +279,31 @@ ROWS: tuple[Row, ...] = (
         "Kueue must not give up on a worker before we call it silent",
         all_of(config(worker_lost_timeout_s=59), job(ttl_s=None)),
         all_of(config(worker_lost_timeout_s=60), job(ttl_s=None)),
+    ),
+    Row(
+        Code.MOVE_TOO_LATE,
+        "a class that moves its work at Kueue's default timeout is late: Kueue was first",
+        class_rule(Away.MOVE, 900),
+        class_rule(Away.MOVE, 899),
+    ),
+    Row(
+        Code.MOVE_TOO_LATE,
+        "a queue's own rule is held against the timeout that is set",
+        all_of(queue_rule(Away.MOVE, 600), config(worker_lost_timeout_s=600)),
+        all_of(queue_rule(Away.MOVE, 600), config(worker_lost_timeout_s=601)),
+    ),
+    Row(
+        Code.MOVE_UNKNOWN,
+        "what Kueue's Configuration says could not be read: that is said, and not taken for good",
+        all_of(queue_rule(Away.MOVE, 60), hub_cluster(config=None)),
+        all_of(queue_rule(Away.STAY, 0), class_rule(Away.ASK, 0), hub_cluster(config=None)),
+    ),
+    Row(
+        Code.MOVE_UNKNOWN,
+        "nor is one that is there and cannot be understood",
+        all_of(class_rule(Away.MOVE, 60), config(problem="it is no Configuration")),
+        class_rule(Away.MOVE, 60),
+        also(Code.CONFIG_UNREADABLE),
     ),
     Row(
         Code.ACCOUNTING_CHANGED,

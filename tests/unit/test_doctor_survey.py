@@ -15,7 +15,15 @@ from connectors.kubernetes.client import ApiClient
 from connectors.kubernetes.credentials import SecretSource
 from connectors.kubernetes.survey import SurveyPlan, survey
 from connectors.kubernetes.survey.worker import Given
-from dispatcher.core.doctor.facts import Holder, HubFacts, KubeconfigFault, PolicyFault, Source, WorkerFacts
+from dispatcher.core.doctor.facts import (
+    WRITE_WORKLOADS,
+    Holder,
+    HubFacts,
+    KubeconfigFault,
+    PolicyFault,
+    Source,
+    WorkerFacts,
+)
 from dispatcher.core.policy import Credentials
 from tests.connectors.apiserver import KUEUE, ApiServer, always, named
 from tests.connectors.objects import cluster_queue, condition, node, workload
@@ -201,6 +209,16 @@ async def test_permissions_are_asked_for_and_the_missing_ones_named(bed: Bed) ->
     assert [verb.text() for verb in workers["near"].cluster.denied or ()] == ["list nodes"]
     mine = next(k for k in hub.kubeconfigs if k.cluster == "near")
     assert [verb.text() for verb in mine.denied] == ["create workloads.kueue.x-k8s.io"]
+
+
+async def test_what_a_component_of_deploy_grants_is_asked_for_and_is_no_fault_to_lack(bed: Bed) -> None:
+    allow(bed.hub, ("patch", "workloads"))
+    allow(bed.near, ("patch", "workloads"))
+    allow(bed.far)
+    hub, workers = await bed.survey()
+    assert hub.cluster.not_granted == (WRITE_WORKLOADS,)
+    assert (workers["near"].cluster.denied, workers["near"].cluster.not_granted) == ((), (WRITE_WORKLOADS,))
+    assert workers["far"].cluster.not_granted == ()
 
 
 async def test_a_cluster_that_answers_no_reviews_has_unknown_permissions(bed: Bed) -> None:

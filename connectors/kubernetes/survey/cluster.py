@@ -15,7 +15,16 @@ from connectors.kubernetes.fields import Raw, child, children, condition, text, 
 from connectors.kubernetes.survey.kueue_config import CONFIG_MAP, configuration, floor_of, manager_of, version_of
 from connectors.kubernetes.survey.permissions import KUEUE
 from connectors.kubernetes.survey.reading import CALL_S, Listing, Reader
-from dispatcher.core.doctor.facts import Active, ClusterFacts, KueueConfig, KueueVersion, QueueChecks, Skew, Verb
+from dispatcher.core.doctor.facts import (
+    WRITE_WORKLOADS,
+    Active,
+    ClusterFacts,
+    KueueConfig,
+    KueueVersion,
+    QueueChecks,
+    Skew,
+    Verb,
+)
 from dispatcher.core.errors import EntrepotError
 from dispatcher.core.ports import Clock
 from dispatcher.core.snapshot import ClusterQueueView, NodeView
@@ -29,12 +38,15 @@ _ONE_SECOND = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to ask a cluster: `groups` whose kinds matter, whether nodes and namespaces do, and the permissions."""
+    """What to ask a cluster: `groups` whose kinds matter, whether nodes and namespaces do, and the permissions.
+
+    Those of `optional` are nobody's fault to lack: whether they are missed is for the blueprint to say."""
 
     kueue_namespace: str
     verbs: tuple[Verb, ...]
     groups: tuple[str, ...] = ()
     with_nodes: bool = False
+    optional: tuple[Verb, ...] = (WRITE_WORKLOADS,)
 
 
 def listing(resource: str, group: str = KUEUE, version: str = "v1beta2") -> Listing:
@@ -57,12 +69,13 @@ async def read_cluster(name: str, reader: Reader, wanted: Wanted, clock: Clock) 
         identity = group.create_task(_identity(client))
         served = group.create_task(reader.get(f"{KUEUE}/v1beta2", API, quiet=True))
         account = group.create_task(reader.account())
-        denied = group.create_task(reader.denied(wanted.verbs))
+        denied = group.create_task(reader.denied((*wanted.verbs, *wanted.optional)))
         kueue = group.create_task(_kueue(reader, wanted.kueue_namespace))
         kinds = group.create_task(_kinds(reader, wanted.groups))
         nodes = group.create_task(_nodes(reader)) if wanted.with_nodes else None
         spaces = group.create_task(_namespaces(reader)) if wanted.with_nodes else None
     installed, config = kueue.result()
+    lacks = denied.result()
     facts = ClusterFacts(
         name=name,
         kubernetes=text(version, "gitVersion") or None,
@@ -71,7 +84,8 @@ async def read_cluster(name: str, reader: Reader, wanted: Wanted, clock: Clock) 
         kueue=installed,
         config=config,
         skew=skew.result(),
-        denied=denied.result(),
+        denied=None if lacks is None else tuple(verb for verb in lacks if verb in wanted.verbs),
+        not_granted=tuple(verb for verb in lacks or () if verb not in wanted.verbs),
         account=account.result(),
         kinds=kinds.result(),
         nodes=nodes.result() if nodes is not None else None,

@@ -12,6 +12,7 @@ from dispatcher.core.doctor.check_multikueue import check_multikueue
 from dispatcher.core.doctor.check_nodes import check_nodes
 from dispatcher.core.doctor.check_queues import check_queues
 from dispatcher.core.doctor.check_versions import check_versions
+from dispatcher.core.doctor.check_wishes import check_wishes
 from dispatcher.core.doctor.codes import Code, Entry, Group, Severity
 from dispatcher.core.doctor.facts import FleetFacts
 from dispatcher.core.doctor.findings import Finding, Where, in_order
@@ -22,6 +23,7 @@ _CHECKS = (
     check_access,
     check_versions,
     check_config,
+    check_wishes,
     check_multikueue,
     check_kubeconfigs,
     check_queues,

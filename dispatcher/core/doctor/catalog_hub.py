@@ -35,6 +35,22 @@ HUB_ENTRIES: dict[Code, Entry] = {
         "8",
         "kubectl apply -k deploy/hub (hub) or deploy/worker (worker)",
     ),
+    Code.IDLE_NOT_ALLOWED: Entry(
+        Group.ACCESS,
+        _W,
+        "work may be freed for being idle, and the account may not write on Workloads",
+        "no notice is given and nothing is freed: slices stay with whoever forgot them, and each try is refused",
+        "8, ADR 8",
+        "add ../../interactive to `components` of your overlay of deploy/hub, and apply it",
+    ),
+    Code.STOP_NOT_ALLOWED: Entry(
+        Group.ACCESS,
+        _N,
+        "a worker does not let the account stop a copy",
+        "of two copies that run, the surplus one goes on until somebody stops it by hand (EntrepotJobInDanger says so)",
+        "8, ADR 22",
+        "kubectl apply -k deploy/worker-stop on the worker, where its administrator wants it",
+    ),
     Code.CLOCK_SKEW: Entry(
         Group.ACCESS,
         _W,
@@ -223,6 +239,23 @@ HUB_ENTRIES: dict[Code, Entry] = {
         "Kueue evicts what runs on a silent worker before Entrepot even calls it stale, and asks for a new place",
         "2, 6",
         "raise multiKueue.workerLostTimeout (default 15m), or lower limits.silence_limit in fleet.yaml",
+    ),
+    Code.MOVE_TOO_LATE: Entry(
+        Group.HUB,
+        _W,
+        "on_unreachable says move after a time that is not shorter than workerLostTimeout",
+        "Kueue gives the lost cluster up first and ends the attempt itself: `after` never counts, and nobody's work waits "
+        "any longer",
+        "6, FR-RAC-12",
+        "raise multiKueue.workerLostTimeout (default 15m) above `after` and restart Kueue's manager, or lower `after`",
+    ),
+    Code.MOVE_UNKNOWN: Entry(
+        Group.HUB,
+        _N,
+        "whether on_unreachable moves before Kueue does is not known",
+        "`after` counts only where it is shorter than workerLostTimeout, which stands in Kueue's Configuration",
+        "6, FR-RAC-12",
+        "run the doctor with an account that may get the ConfigMap kueue-manager-config in Kueue's namespace",
     ),
     Code.ACCOUNTING_CHANGED: Entry(
         Group.HUB,

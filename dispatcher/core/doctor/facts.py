@@ -41,6 +41,10 @@ class Verb:
         return f"{self.verb} {self.resource}{f'.{self.group}' if self.group else ''}{where}"
 
 
+WRITE_WORKLOADS = Verb("patch", "kueue.x-k8s.io", "workloads")
+"""What deploy/interactive grants on the hub, and deploy/worker-stop on a worker."""
+
+
 @dataclass(frozen=True, slots=True)
 class Skew:
     """The server's clock less ours in milliseconds, as the interval that one answer's Date header leaves open."""
@@ -121,6 +125,8 @@ class ClusterFacts:
     config: KueueConfig | None = None
     skew: Skew | None = None
     denied: tuple[Verb, ...] | None = None
+    not_granted: tuple[Verb, ...] = ()
+    """What the account lacks of what only a component of deploy/ grants; empty also where that was not answered."""
     account: str = ""
     namespaces: tuple[str, ...] | None = None
     queues: Mapping[str, ClusterQueueView] | None = None
