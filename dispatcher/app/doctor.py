@@ -12,7 +12,9 @@ from connectors.kubernetes import connect_hub_client, source_of
 from connectors.kubernetes.survey import SurveyPlan, survey
 from dispatcher.config import LoadResult, Severity, load_blueprint
 from dispatcher.core.doctor import Finding, diagnose
-from dispatcher.core.doctor.facts import BlueprintFacts, FleetFacts, LintFact, PlannedQueue
+from dispatcher.core.doctor.check_data import CATALOG
+from dispatcher.core.doctor.facts import BlueprintFacts, DaemonFacts, FleetFacts, LintFact, PlannedQueue
+from dispatcher.core.policy import Credentials, Policy
 from dispatcher.core.ports import Clock
 
 
@@ -24,6 +26,8 @@ class DoctorOptions:
     blueprint: Path | None
     kueue_namespace: str = "kueue-system"
     cluster_deadline_s: float = 60.0
+    daemon: DaemonFacts | None = None
+    """What a daemon was heard to say of its data; None: nobody asked one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +54,22 @@ async def examine(options: DoctorOptions, clock: Clock, progress: Callable[[str]
     async def get_secret(namespace: str, name: str) -> Mapping[str, Any]:
         return await hub.get(f"/api/v1/namespaces/{namespace}/secrets/{name}")
 
-    plan = SurveyPlan(credentials, options.kueue_namespace, options.cluster_deadline_s)
+    keys = data_keys(policy) if policy is not None else {}
+    plan = SurveyPlan(credentials, options.kueue_namespace, options.cluster_deadline_s, keys)
     try:
         found, workers = await survey(hub, lambda each: source_of(each, get_secret), plan, clock, progress)
     finally:
         await hub.close()
-    facts = FleetFacts(clock.now(), found, workers, blueprint)
+    facts = FleetFacts(clock.now(), found, workers, blueprint, options.daemon)
     return Examination(facts, diagnose(facts))
+
+
+def data_keys(policy: Policy) -> dict[str, Credentials]:
+    """The keys that data.yaml names, by whose they are: the catalog's, and those of stores."""
+    stores = {str(name): store.objects for name, store in policy.stores.items() if store.objects is not None}
+    found = {name: objects.key for name, objects in stores.items() if objects.key is not None}
+    token = policy.catalog.source.token if policy.catalog is not None else None
+    return {**found, CATALOG: token} if token is not None else found
 
 
 def blueprint_facts(result: LoadResult) -> BlueprintFacts:

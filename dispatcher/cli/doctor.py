@@ -24,7 +24,7 @@ def severity_of(text: str | Severity) -> Severity:
     return found[0]
 
 
-def doctor(
+def doctor(  # noqa: PLR0913 - one parameter an option: that is how typer declares a command line
     kubeconfig: KubeconfigOption = None,
     blueprint: Annotated[
         Path | None,
@@ -45,6 +45,10 @@ def doctor(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, help="seconds that one cluster may take", metavar="S")
     ] = 60.0,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", envvar="ENTREPOT_SERVER", help="ask this daemon what it sees of data", metavar="URL"),
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Look at hub, workers and blueprint: everything that is set up wrong, each with its fix. Changes nothing.
@@ -56,13 +60,15 @@ def doctor(
         raise CliError(f"{blueprint} is not a folder", where="--blueprint", fix=fix, code=ExitCode.USAGE)
     # Imported here: only this command and the daemon need the connectors, and `why` must answer at once.
     from dispatcher.app.doctor import DoctorOptions, examine
+    from dispatcher.cli.doctor_daemon import ask_daemon
     from dispatcher.cli.show_doctor import doctor_page, progress_line, to_data
     from dispatcher.logs import configure
     from dispatcher.runtime import SystemClock
 
     configure("critical")  # what the client would log is a finding here
-    options = DoctorOptions(hub_kubeconfig(kubeconfig), blueprint, kueue_namespace, timeout)
     with progress_line() as progress:
+        daemon = ask_daemon(server, progress) if server is not None else None
+        options = DoctorOptions(hub_kubeconfig(kubeconfig), blueprint, kueue_namespace, timeout, daemon)
         found = asyncio.run(examine(options, SystemClock(), progress))
     shown = tuple(finding for finding in found.findings if RANK[finding.severity] <= RANK[severity])
     if output in (Output.JSON, Output.YAML):

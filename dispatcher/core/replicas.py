@@ -17,6 +17,8 @@ from dispatcher.core.ids import DataSetName, StoreName
 from dispatcher.core.policy import Policy
 
 Replica = tuple[DataSetName, StoreName]
+KEEPS = 3
+"""What was seen counts for so many times `every`: after that nobody knows it any more."""
 
 
 class Presence(StrEnum):

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from dispatcher.core.policy import ObjectSource
 from dispatcher.core.ports import Leadership, ObjectsPort
-from dispatcher.core.replicas import Presence, Replica, Seen, declared
+from dispatcher.core.replicas import KEEPS, Presence, Replica, Seen, declared
 from dispatcher.logs import get_logger
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health
@@ -19,8 +19,6 @@ from dispatcher.state import FleetState
 LOOP = "replicas"
 TURN_S = 5.0
 LOOKS_A_TURN = 5
-KEEPS = 3
-"""What was missing counts for so many times `every`: after that nobody knows it any more."""
 
 OpenStore = Callable[[ObjectSource], ObjectsPort]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dispatcher.core.doctor import Code
 from dispatcher.core.doctor.facts import (
     Active,
     AdmissionCheckFacts,
@@ -198,3 +199,25 @@ def all_of(*changes: Change) -> Change:
         return facts
 
     return apply
+
+
+def same(facts: FleetFacts) -> FleetFacts:
+    return facts
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """`broken` gives exactly `code` (and `beside`, its unavoidable company); `sound` is the near miss that does not."""
+
+    code: Code
+    says: str
+    broken: Change
+    sound: Change = same
+    beside: frozenset[Code] = frozenset()
+
+
+def also(*codes: Code) -> frozenset[Code]:
+    return frozenset(codes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from dispatcher.core.ids import ClusterName
 from dispatcher.runtime import SystemClock
 from tests.unit.deploy_files import DEPLOY, ROOT, Grant, documents, grants, listed, manifests, one, roles
 
-FOLDERS = ("hub", "worker", "frameworks", "any-hub", "interactive", "worker-stop", "monitoring")
+FOLDERS = ("hub", "worker", "frameworks", "any-hub", "interactive", "worker-stop", "data-access", "monitoring")
 OVERLAYS = ("overlays/single", "overlays/replicas")
 LABELS = {"app.kubernetes.io/name": "entrepot"}
 HUB_ROLE = one("hub", "ClusterRole")
@@ -51,7 +52,7 @@ def worker_kinds() -> set[tuple[str, str]]:
 
 def test_every_manifest_is_listed_by_a_kustomization() -> None:
     """A file that nobody lists is installed nowhere, and nobody notices."""
-    used = {path for folder in (*FOLDERS, *OVERLAYS, "trusted-keys") for path in listed(folder)}
+    used = {path for folder in (*FOLDERS, *OVERLAYS, "trusted-keys", "data-files") for path in listed(folder)}
     present = {path for path in DEPLOY.rglob("*.yaml") if path.name != "kustomization.yaml"}
     assert present == used
 
@@ -68,6 +69,32 @@ def test_the_trusted_keys_are_mounted_where_the_daemon_is_told_to_look() -> None
     assert "optional" not in pod["volumes"][0]["configMap"], "without its keys the daemon must not start unasked"
 
 
+def test_keys_of_data_are_mounted_as_files_beside_what_the_pod_has_and_cost_no_start() -> None:
+    """The patch as kustomize merges it: by the container's name, lists of mounts and volumes one after the other."""
+    pod = one("data-files", "Deployment")["spec"]["template"]["spec"]
+    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (mount,) = container["volumeMounts"]
+    assert container["name"] == CONTAINER["name"]
+    assert one("data-files", "Deployment")["metadata"] == {"name": "entrepot", "namespace": "entrepot-system"}
+    assert mount["name"] == volume["name"]
+    assert mount["name"] not in {each["name"] for each in POD["spec"]["volumes"]}
+    assert mount["mountPath"] not in {each["mountPath"] for each in CONTAINER["volumeMounts"]}
+    assert mount["readOnly"] is True
+    assert volume["secret"]["optional"] is True
+    assert volume["secret"]["defaultMode"] == 0o440, "the group of the pod reads it, and nobody else"
+
+
+def test_the_secrets_of_data_are_read_by_name_and_are_those_of_the_page() -> None:
+    role = one("data-access", "Role")
+    found = set(grants(role))
+    page = (ROOT / "docs" / "data.md").read_text()
+    assert {(g.verb, g.group, g.resource) for g in found} == {("get", "", "secrets")}
+    assert role["metadata"]["namespace"] == "entrepot-system"
+    named = set(re.findall(r"secret: (?:entrepot-system)/([a-z-]+)", page))
+    assert {g.name for g in found} == named
+    assert all(f"create secret generic {name} " in page for name in named)
+
+
 @pytest.mark.parametrize("folder", ["hub", "worker"])
 def test_everything_namespaced_is_in_the_namespace_that_is_made(folder: str) -> None:
     namespace = one(folder, "Namespace")["metadata"]["name"]
@@ -78,7 +105,7 @@ def test_everything_namespaced_is_in_the_namespace_that_is_made(folder: str) -> 
 # --- permissions -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("folder", FOLDERS[:6])
+@pytest.mark.parametrize("folder", FOLDERS[:7])
 def test_no_role_uses_a_wildcard(folder: str) -> None:
     assert roles(folder)
     for role in roles(folder):
@@ -143,7 +170,7 @@ def test_the_lease_is_written_by_name() -> None:
     assert {g.name for g in lease} == {"entrepot"}
 
 
-@pytest.mark.parametrize("folder", FOLDERS[:6])
+@pytest.mark.parametrize("folder", FOLDERS[:7])
 def test_every_role_is_bound_to_our_account_and_to_nobody_else(folder: str) -> None:
     account = one("worker" if folder in ("worker", "worker-stop") else "hub", "ServiceAccount")["metadata"]
     bindings = [m for m in manifests(folder) if m["kind"] in ("RoleBinding", "ClusterRoleBinding")]

@@ -80,7 +80,12 @@ def test_the_pages_that_a_page_links_exist(name: str) -> None:
 
 
 def test_every_permission_has_its_reason_in_the_install_page() -> None:
-    used = {g.resource for folder in ("hub", "worker", "interactive") for role in roles(folder) for g in grants(role)}
+    used = {
+        g.resource
+        for folder in ("hub", "worker", "interactive", "data-access")
+        for role in roles(folder)
+        for g in grants(role)
+    }
     assert [resource for resource in sorted(used) if f"`{resource}`" not in page("install.md")] == []
 
 

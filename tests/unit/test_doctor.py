@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -38,13 +38,16 @@ from dispatcher.core.snapshot import CohortView, StopPolicy
 from dispatcher.core.workload import WorkloadClass
 from tests.core_builders import NOW, QUEUE, flavor, node, plan, queue, quota, site
 from tests.core_builders import policy as policy_of
+from tests.unit.doctor_data import DATA_ROWS
 from tests.unit.doctor_facts import (
     CONFIG,
     JOB,
     LOCAL,
     YES,
     Change,
+    Row,
     all_of,
+    also,
     blueprint,
     checks,
     config,
@@ -62,10 +65,6 @@ from tests.unit.doctor_facts import (
 TRAINING = WorkloadClass.TRAINING
 NO = Active(False, reason="R", message="m")
 OLD = timedelta(hours=2)
-
-
-def same(facts: FleetFacts) -> FleetFacts:
-    return facts
 
 
 def kueue(text: str) -> Change:
@@ -108,21 +107,6 @@ def queue_rule(course: Away, after_s: int) -> Change:
 
 idle_class = policy_change(classes={TRAINING: plan(TRAINING, idle_timeout_s=3600)})
 idle_queue = policy_change(queues={QUEUE: QueuePolicy(QUEUE, TRAINING, idle_timeout_s=3600)})
-
-
-@dataclass(frozen=True)
-class Row:
-    """`broken` gives exactly `code` (and `beside`, its unavoidable company); `sound` is the near miss that does not."""
-
-    code: Code
-    says: str
-    broken: Change
-    sound: Change = same
-    beside: frozenset[Code] = frozenset()
-
-
-def also(*codes: Code) -> frozenset[Code]:
-    return frozenset(codes)
 
 
 ROWS: tuple[Row, ...] = (
@@ -630,6 +614,7 @@ ROWS: tuple[Row, ...] = (
         "a node with fewer GPUs than declared is told",
         worker(nodes=(node("n1"), node("n2", 7))),
     ),
+    *DATA_ROWS,
 )
 
 

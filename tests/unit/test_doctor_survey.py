@@ -92,7 +92,7 @@ class Bed:
     progress: Callable[[str], None] = lambda _: None
 
     async def survey(
-        self, credentials: dict[str, Credentials] | None = None
+        self, credentials: dict[str, Credentials] | None = None, data_keys: dict[str, Credentials] | None = None
     ) -> tuple[HubFacts, dict[str, WorkerFacts]]:
         client = ApiClient("hub", Given(self.hub.kubeconfig()), self.clock)
 
@@ -102,7 +102,7 @@ class Bed:
         def source_of(each: Credentials) -> SecretSource:
             return SecretSource(get_secret, each.secret_namespace or "", each.secret_name or "", each.secret_key)
 
-        plan = SurveyPlan(credentials or {}, cluster_deadline_s=self.deadline_s)
+        plan = SurveyPlan(credentials or {}, cluster_deadline_s=self.deadline_s, data_keys=data_keys or {})
         try:
             hub, workers = await survey(client, source_of, plan, self.clock, self.progress)
         finally:
@@ -219,6 +219,24 @@ async def test_what_a_component_of_deploy_grants_is_asked_for_and_is_no_fault_to
     assert hub.cluster.not_granted == (WRITE_WORKLOADS,)
     assert (workers["near"].cluster.denied, workers["near"].cluster.not_granted) == ((), (WRITE_WORKLOADS,))
     assert workers["far"].cluster.not_granted == ()
+
+
+async def test_the_secrets_of_data_are_looked_at_by_name_and_key_and_nothing_of_them_is_told(bed: Bed) -> None:
+    allow(bed.hub, ("get", "secrets"))
+    bed.hub.put(SECRETS, {**named("token", "ours"), "data": {"token": b64("hunter2")}})
+    bed.hub.put(SECRETS, {**named("odd", "ours"), "data": {"tokne": b64("hunter2")}})
+    bed.hub.faults["GET", "/api/v1/namespaces/ours/secrets/shut"] = always(403, "no")
+    named_secrets = {of: Credentials("ours", of, "token") for of in ("token", "odd", "gone", "shut")}
+    hub, _ = await bed.survey(data_keys={**named_secrets, "file": Credentials(file="/run/token")})
+    assert [(key.of, key.fault) for key in hub.data_keys] == [
+        ("gone", "Secret ours/gone does not exist"),
+        ("odd", "Secret ours/odd has no key 'token'; it has tokne"),
+        ("token", ""),
+    ]
+    assert ("get secrets shut in ours", "forbidden") in {(u.what, u.why) for u in hub.cluster.unread}
+    assert {verb.name for verb in hub.cluster.not_granted if verb.resource == "secrets"} == set(named_secrets)
+    assert hub.cluster.denied == ()
+    assert "hunter2" not in repr(hub)
 
 
 async def test_a_cluster_that_answers_no_reviews_has_unknown_permissions(bed: Bed) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from connectors.kubernetes.client import ApiClient
 from connectors.kubernetes.credentials import NoSource, Source
 from connectors.kubernetes.survey.cluster import Wanted
-from connectors.kubernetes.survey.hub import HubSurvey, read_hub
+from connectors.kubernetes.survey.hub import HubPlan, HubSurvey, read_hub
 from connectors.kubernetes.survey.permissions import DAEMON_ON_WORKER, multikueue_on_worker
 from connectors.kubernetes.survey.worker import Given, denied_to, read_worker
 from dispatcher.core.doctor.check_config import framework_kinds
@@ -30,11 +30,13 @@ SourceOf = Callable[[Credentials], Source]
 
 @dataclass(frozen=True, slots=True)
 class SurveyPlan:
-    """`credentials`: the blueprint's, by cluster. Clusters without any are read by MultiKueue's own kubeconfig."""
+    """`credentials`: the blueprint's, by cluster. Clusters without any are read by MultiKueue's own kubeconfig.
+    `data_keys`: the blueprint's of catalog and stores."""
 
     credentials: Mapping[str, Credentials]
     kueue_namespace: str = "kueue-system"
     cluster_deadline_s: float = 60.0
+    data_keys: Mapping[str, Credentials] = field(default_factory=dict)
 
 
 async def survey(
@@ -74,7 +76,7 @@ def _wanted(config: KueueConfig | None, plan: SurveyPlan) -> Wanted:
 async def _hub(client: ApiClient, plan: SurveyPlan, clock: Clock) -> HubSurvey:
     try:
         async with asyncio.timeout(plan.cluster_deadline_s):
-            return await read_hub(client, plan.credentials, plan.kueue_namespace, clock)
+            return await read_hub(client, HubPlan(plan.credentials, plan.data_keys, plan.kueue_namespace), clock)
     except (EntrepotError, TimeoutError, BaseExceptionGroup) as error:
         return HubSurvey(HubFacts(ClusterFacts(HUB, error=_why_unread(error, plan))), {})
 

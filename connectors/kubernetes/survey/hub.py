@@ -15,13 +15,15 @@ from connectors.kubernetes.fields import Raw, child, children, condition, text
 from connectors.kubernetes.survey.clearing import binding_faults, policy_faults, writes_old_api
 from connectors.kubernetes.survey.cluster import Wanted, active_of, listing, read_cluster
 from connectors.kubernetes.survey.kubeconfigs import Inspection, inspect
-from connectors.kubernetes.survey.permissions import daemon_on_hub
+from connectors.kubernetes.survey.permissions import daemon_on_hub, secrets_of
 from connectors.kubernetes.survey.reading import CALL_S, Listing, Reader
 from dispatcher.core.doctor.check_config import POLICY
 from dispatcher.core.doctor.facts import (
     HUB,
+    WRITE_WORKLOADS,
     AdmissionCheckFacts,
     CheckOn,
+    DataKeyFacts,
     Holder,
     HubFacts,
     HubWorkloadFacts,
@@ -52,19 +54,27 @@ class HubSurvey:
     kubeconfigs: Mapping[str, bytes]
 
 
-async def read_hub(
-    client: ApiClient, credentials: Mapping[str, Credentials], kueue_namespace: str, clock: Clock
-) -> HubSurvey:
+@dataclass(frozen=True, slots=True)
+class HubPlan:
+    """What the blueprint names on the hub: Secrets of kubeconfigs, by cluster, and those of data, by whose they are."""
+
+    credentials: Mapping[str, Credentials]
+    data_keys: Mapping[str, Credentials]
+    kueue_namespace: str
+
+
+async def read_hub(client: ApiClient, plan: HubPlan, clock: Clock) -> HubSurvey:
     """Survey the hub. Raises EntrepotError when it cannot be reached.
 
     Of the blueprint's credentials only those of clusters that the hub knows are looked at: a plan is not wrong.
     """
-    reader = Reader(client)
+    reader, credentials, kueue_namespace = Reader(client), plan.credentials, plan.kueue_namespace
     found_clusters = await reader.list(replace(listing("multikueueclusters"), absent_is_empty=True), _cluster)
     named = {each.name: each for each in found_clusters or ()}
     if found_clusters is not None:
         credentials = {name: each for name, each in credentials.items() if name in named}
-    wanted = Wanted(kueue_namespace, daemon_on_hub(credentials.values()))
+    optional = (WRITE_WORKLOADS, *secrets_of(plan.data_keys.values()))
+    wanted = Wanted(kueue_namespace, daemon_on_hub(credentials.values()), optional=optional)
     cluster = await read_cluster(HUB, reader, wanted, clock)
     if not cluster.kueue_served:
         return HubSurvey(HubFacts(replace(cluster, unread=tuple(reader.unread))), {})
@@ -76,6 +86,7 @@ async def read_hub(
         workloads = group.create_task(reader.list(listing("workloads"), _workload))
         pods = group.create_task(_bound_pods(reader))
     inspected, contents = await _kubeconfigs(reader, named, credentials, kueue_namespace)
+    data_keys = await _data_keys(reader, plan.data_keys)
     seen = workloads.result()
     old_api = any(old for _, old in seen or ())
     facts = HubFacts(
@@ -85,6 +96,7 @@ async def read_hub(
         configs=None if configs.result() is None else dict(configs.result() or ()),
         clusters=None if found_clusters is None else named,
         kubeconfigs=inspected,
+        data_keys=data_keys,
         jobs=jobs.result(),
         workloads=None if seen is None else tuple(workload for workload, _ in seen),
         bound_pods=pods.result(),
@@ -264,16 +276,23 @@ async def _in_secret(reader: Reader, about: KubeconfigFacts) -> tuple[Kubeconfig
     except EntrepotError as error:
         reader.missed(Verb("get", "", "secrets", namespace, name).text(), error)
         return None, b""
-    encoded = text(child(secret, "data"), about.key)
-    try:
-        content = base64.b64decode(encoded, validate=True)
-    except binascii.Error:
-        content = b""
+    content = _value(secret, about.key)
     if not content:
-        keys = ", ".join(sorted(child(secret, "data"))) or "none"
-        detail = f"Secret {about.where} has no key {about.key!r}; it has {keys}"
-        return replace(about, faults=((KubeconfigFault.NO_KEY, detail),)), b""
+        return replace(about, faults=((KubeconfigFault.NO_KEY, _lacks(secret, about.where, about.key)),)), b""
     return _with(about, inspect(content)), content
+
+
+def _value(secret: Raw, key: str) -> bytes:
+    """Empty also where it is no base64."""
+    try:
+        return base64.b64decode(text(child(secret, "data"), key), validate=True)
+    except binascii.Error:
+        return b""
+
+
+def _lacks(secret: Raw, where: str, key: str) -> str:
+    keys = ", ".join(sorted(child(secret, "data"))) or "none"
+    return f"Secret {where} has no key {key!r}; it has {keys}"
 
 
 def _with(about: KubeconfigFacts, inspection: Inspection) -> KubeconfigFacts:
@@ -292,3 +311,26 @@ async def _of_file(path: Path) -> Inspection:
     except OSError as error:
         return Inspection(((KubeconfigFault.MALFORMED, f"it cannot be read: {error.strerror}"),))
     return inspect(content, from_secret=False)
+
+
+# --- keys of data ------------------------------------------------------------------------------------------------
+
+
+async def _data_keys(reader: Reader, keys: Mapping[str, Credentials]) -> tuple[DataKeyFacts, ...]:
+    """The Secrets of catalog and stores. Files are the pod's: of those only the daemon knows."""
+    found = []
+    for of, key in sorted(keys.items()):
+        if key.secret_name is None:
+            continue
+        about = DataKeyFacts(of, f"{key.secret_namespace}/{key.secret_name}", key.secret_key)
+        path = f"/api/v1/namespaces/{key.secret_namespace}/secrets/{key.secret_name}"
+        try:
+            secret = await reader.client.get(path, deadline_s=CALL_S)
+        except NotFound:
+            found.append(replace(about, fault=f"Secret {about.where} does not exist"))
+        except EntrepotError as error:
+            reader.missed(Verb("get", "", "secrets", key.secret_namespace or "", key.secret_name).text(), error)
+        else:
+            there = bool(_value(secret, about.key))
+            found.append(about if there else replace(about, fault=_lacks(secret, about.where, about.key)))
+    return tuple(found)

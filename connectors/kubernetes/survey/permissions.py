@@ -31,11 +31,16 @@ def daemon_on_hub(credentials: Iterable[Credentials]) -> tuple[Verb, ...]:
         *(Verb(needed.verb, needed.group, needed.rule_resource, name=needed.name) for needed in NEEDED),
         Verb("create", *_LEASE),
         *(Verb(verb, *_LEASE, name="entrepot") for verb in ("get", "update")),
-        *(
-            Verb("get", "", "secrets", each.secret_namespace or "", each.secret_name)
-            for each in credentials
-            if each.secret_name is not None
-        ),
+        *secrets_of(credentials),
+    )
+
+
+def secrets_of(credentials: Iterable[Credentials]) -> tuple[Verb, ...]:
+    """Reading those that lie in Secrets, one by one by name."""
+    return tuple(
+        Verb("get", "", "secrets", each.secret_namespace or "", each.secret_name)
+        for each in credentials
+        if each.secret_name is not None
     )
 
 

@@ -6,6 +6,7 @@ from dispatcher.core.doctor.catalog import CATALOG
 from dispatcher.core.doctor.check_access import check_access
 from dispatcher.core.doctor.check_blueprint import check_blueprint
 from dispatcher.core.doctor.check_config import check_config
+from dispatcher.core.doctor.check_data import check_data
 from dispatcher.core.doctor.check_jobs import check_jobs
 from dispatcher.core.doctor.check_kubeconfigs import check_kubeconfigs
 from dispatcher.core.doctor.check_multikueue import check_multikueue
@@ -30,6 +31,7 @@ _CHECKS = (
     check_nodes,
     check_jobs,
     check_blueprint,
+    check_data,
 )
 
 

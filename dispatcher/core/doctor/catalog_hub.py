@@ -244,8 +244,7 @@ HUB_ENTRIES: dict[Code, Entry] = {
         Group.HUB,
         _W,
         "on_unreachable says move after a time that is not shorter than workerLostTimeout",
-        "Kueue gives the lost cluster up first and ends the attempt itself: `after` never counts, and nobody's work waits "
-        "any longer",
+        "Kueue gives the lost cluster up first and ends the attempt itself: `after` never counts, no work waits for it",
         "6, FR-RAC-12",
         "raise multiKueue.workerLostTimeout (default 15m) above `after` and restart Kueue's manager, or lower `after`",
     ),

@@ -28,7 +28,7 @@ def _reach(cluster: ClusterFacts) -> Iterator[Finding]:
     if cluster.error is not None:
         yield found(Code.UNREACHABLE, where, cluster.error)
         return
-    denied = {verb.text() for verb in cluster.denied or ()}
+    denied = {verb.text() for verb in (*(cluster.denied or ()), *cluster.not_granted)}
     missed: dict[str, list[str]] = {}
     for unread in sorted(cluster.unread, key=lambda each: (each.why, each.what)):
         if unread.what not in denied:

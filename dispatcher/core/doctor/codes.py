@@ -32,6 +32,7 @@ class Group(StrEnum):
     NODES = "Flavors and nodes"
     JOBS = "Jobs"
     BLUEPRINT = "Blueprint"
+    DATA = "Data"
 
 
 class Code(StrEnum):
@@ -122,6 +123,13 @@ class Code(StrEnum):
     QUEUE_NOT_IN_BLUEPRINT = "queue-not-in-blueprint"
     FLAVOR_NOT_ON_WORKER = "flavor-not-on-worker"
     NODES_DIFFER = "nodes-differ"
+    DATA_NOT_ASKED = "data-not-asked"
+    DATA_KEY_MISSING = "data-key-missing"
+    DATA_KEY_DENIED = "data-key-denied"
+    CATALOG_FAILS = "catalog-fails"
+    CATALOG_OLD = "catalog-old"
+    STORE_UNSEEN = "store-unseen"
+    REPLICA_NOT_LOOKED = "replica-not-looked"
 
 
 @dataclass(frozen=True, slots=True)

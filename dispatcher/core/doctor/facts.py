@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import CatalogStanding, Policy
+from dispatcher.core.replicas import Presence
 from dispatcher.core.snapshot import ClusterQueueView, CohortView, FlavorView, LocalQueueView, NodeView
 
 HUB = "hub"
@@ -273,6 +274,19 @@ class HubWorkloadFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class DataKeyFacts:
+    """A Secret of the hub that data.yaml names, and what is wrong with it. Never contents.
+
+    `of`: "catalog" or the store's name; `where`: namespace/name. `fault` empty: it is there, with its key.
+    """
+
+    of: str
+    where: str
+    key: str
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class HubFacts:
     """The hub. Parts that could not be read are None."""
 
@@ -282,6 +296,8 @@ class HubFacts:
     configs: Mapping[str, tuple[str, ...]] | None = None
     clusters: Mapping[str, MultiKueueClusterFacts] | None = None
     kubeconfigs: tuple[KubeconfigFacts, ...] = ()
+    data_keys: tuple[DataKeyFacts, ...] = ()
+    """Those that could be looked at."""
     jobs: tuple[JobFacts, ...] | None = None
     workloads: tuple[HubWorkloadFacts, ...] | None = None
     bound_pods: tuple[tuple[str, str, tuple[str, ...]], ...] | None = None
@@ -330,6 +346,40 @@ class BlueprintFacts:
     """Whether a signature lies beside it. Whether it is good, the daemon's keys say."""
 
 
+# --- the daemon --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFacts:
+    """What the daemon says of the catalog's endpoint. `age_s`: since it last gave a good answer; None: never."""
+
+    standing: CatalogStanding
+    age_s: int | None = None
+    trouble: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFacts:
+    """What the daemon saw of one replica in a store that is looked into. `age_s` None: it never looked."""
+
+    data_set: str
+    store: str
+    presence: Presence
+    age_s: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonFacts:
+    """What the daemon at `server` says of data. `leads` False: it stands by, and others look; None: not known."""
+
+    server: str
+    error: str = ""
+    leads: bool | None = None
+    catalog: CatalogFacts | None = None
+    replicas: tuple[ReplicaFacts, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class FleetFacts:
     """Everything, as of `seen_at`. Workers in order of name."""
@@ -338,3 +388,5 @@ class FleetFacts:
     hub: HubFacts
     workers: tuple[WorkerFacts, ...] = ()
     blueprint: BlueprintFacts | None = None
+    daemon: DaemonFacts | None = None
+    """None: nobody said where it is."""
