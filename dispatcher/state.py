@@ -6,7 +6,7 @@ Events only wake; this is what is read when somebody wakes. Nothing here is dura
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -92,6 +92,8 @@ class FleetState:
     """Where everything stands that waits for a decision, as of the last look."""
     expected: Callable[[Snapshot], Mapping[WorkloadUid, Expected]] | None = None
     """Works out when the first that wait are expected to start; it costs nothing while nobody asks."""
+    beyond: Set[WorkloadUid] = frozenset()
+    """Who waits behind those, as of the last look: their start is worked out for nobody."""
     shadow: ShadowStatus = field(default_factory=ShadowStatus)
     """What rules that do not rule would do; no decision reads it."""
     replicas: dict[Replica, Seen] = field(default_factory=dict)

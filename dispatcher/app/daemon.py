@@ -182,6 +182,7 @@ class Daemon:
             self.waker,
             leadership=self.leadership,
             rules_on_record=self.legality.record_bundles,
+            uses=store.use_log,
         )
         late = LateApi(self.state, self, self._whole_api)
         self.server = ApiServer(late, listen, self.dispatch.settled.wait) if listen is not None else None

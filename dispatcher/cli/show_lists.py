@@ -97,6 +97,9 @@ def _waiting(items: Sequence[WorkloadSummary], view: WorkloadList, out: Console,
         out.print(table)
     else:
         _waiting_down(items, view, out, wide)
+    unknown = next((item.expected_unknown for item in items if item.expected_unknown is not None), None)
+    if unknown is not None:
+        out.print(Text(f"START ?: {unknown}", style="dim"))
 
 
 def _waiting_down(items: Sequence[WorkloadSummary], view: WorkloadList, out: Console, wide: bool) -> None:
@@ -143,9 +146,9 @@ def _share(item: WorkloadSummary) -> str:
 
 
 def _start(item: WorkloadSummary, view: WorkloadList) -> str:
-    """When it is expected to start; "~": nothing keeps that free for it."""
+    """When it is expected to start; "~": nothing keeps that free for it; "?": nobody works it out."""
     if item.expected is None:
-        return "-"
+        return "?" if item.expected_unknown is not None else "-"
     wait = span(max(0, int((item.expected.start - view.now).total_seconds())))
     return f"in {wait}" if item.expected.reserved else f"~ {wait}"
 

@@ -79,6 +79,8 @@ def _turn(view: WhyView, out: Console) -> None:
         lines.append(f"what comes in the next {span(told.turn.passable_s)} may still go first; nothing after that")
     if told.expected is not None:
         lines.append(f"expected to start {told.expected.text}")
+    elif told.expected_unknown is not None:
+        lines.append(f"when it starts is {told.expected_unknown}")
     for line in lines:
         _indented(out, Text(line))
 

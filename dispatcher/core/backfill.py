@@ -97,6 +97,10 @@ class Reservation:
         return replace(self, spare=spare)
 
 
+SHOWN = 16
+"""Of how many that wait for room, beside those that reserve, the start is worked out where somebody asks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """When and where a workload that waits is expected to start, for people. `reserved`: nothing behind it may delay

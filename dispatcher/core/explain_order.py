@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from dispatcher.core.backfill import Expected
+from dispatcher.core.backfill import SHOWN, Expected
 from dispatcher.core.decision import Basis, Candidate, Detail, Reason
 from dispatcher.core.order import Ahead, Turn
 from dispatcher.core.units import clock_time, money, quantity, span
@@ -78,6 +78,11 @@ def turn_text(turn: Turn) -> str:
 def ahead_text(name: str, why: Ahead) -> str:
     """What puts the one before it there."""
     return f"behind {name}: {_AHEAD[why]}"
+
+
+def beyond_text() -> str:
+    """Why nothing is said of a start."""
+    return f"not worked out: beyond the first {SHOWN} that wait for room"
 
 
 def expected_text(expected: Expected, now: datetime) -> str:

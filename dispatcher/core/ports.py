@@ -13,6 +13,7 @@ from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.lease import LeaseRecord
 from dispatcher.core.replay import Inputs, Record
 from dispatcher.core.replicas import Seen
+from dispatcher.core.shares import Run
 from dispatcher.core.snapshot import Hold, HubView, WorkerView
 
 Wake = Callable[[], None]
@@ -55,6 +56,16 @@ class ObjectsPort(Protocol):
 
     async def look(self, name: str) -> Seen:
         """Whether the replica of a data set is there. Never raises for what the store answers or does not."""
+
+
+class UseLog(Protocol):
+    """What teams had of the fleet, kept so that their shares do not begin at nothing after a restart."""
+
+    async def keep(self, runs: Sequence[Run]) -> None:
+        """Record begins and ends, all or nothing; of a run that is known, what is told of it now. Raises Transient."""
+
+    async def recall(self, since: datetime, most: int) -> Sequence[Run]:
+        """Those that go on, then those that ended since, newest first; at most so many. Raises Transient."""
 
 
 @dataclass(frozen=True, slots=True)

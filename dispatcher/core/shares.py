@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
+from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.resources import CPU, MEMORY, Resources, is_gpu
 
 PPM = 1_000_000
@@ -27,6 +29,13 @@ class Usage:
     amounts: Resources
     begun_at: datetime
     ended_at: datetime | None = None
+
+
+class Run(NamedTuple):
+    """A use, and whose it is: what outlasts the daemon."""
+
+    workload: WorkloadUid
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)

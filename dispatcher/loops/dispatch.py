@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from dispatcher.core.errors import Transient
 from dispatcher.core.ids import DecisionId, WorkloadUid
 from dispatcher.core.lease import Always
-from dispatcher.core.ports import IntentState, Leadership, Store
+from dispatcher.core.ports import IntentState, Leadership, Store, UseLog
+from dispatcher.core.shares import HALVINGS
 from dispatcher.core.snapshot import Hold, HubView, Link
 from dispatcher.core.window import window_until
 from dispatcher.logs import get_logger
@@ -25,6 +26,7 @@ from dispatcher.loops.planning import LOOP as LOOP
 from dispatcher.loops.rhythm import LONGEST_REST_S, rest_s
 from dispatcher.loops.rounds import Round, Rounds, turns_of
 from dispatcher.loops.telling import Teller
+from dispatcher.loops.turns import ShareBook
 from dispatcher.loops.writing import Writer
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, Waker
@@ -33,6 +35,9 @@ from dispatcher.state import FleetState
 RESYNC_S = 5.0
 STORE_PAUSE_S = 1.0
 """From a cycle that ended at the store to the next: a database that comes back must not meet a storm."""
+MOST_RUNS = 20_000
+"""Of the newest of them a start takes over what teams had: as many as a window remembers (core/fading.py)."""
+USES_A_CYCLE = 500
 WARM_UP_S = 5.0
 """How long a fresh daemon waits for workers that it has not seen yet before it decides without them."""
 
@@ -50,6 +55,8 @@ class DispatchLoop:
     leadership: Leadership = field(default_factory=Always)
     rules_on_record: Callable[[], Awaitable[None]] | None = None
     """Puts the rules that arrived into the audit log, before anything is decided by them."""
+    uses: UseLog | None = None
+    """Keeps what teams had; None: shares begin with what the hub shows (a simulation has no restart)."""
     rounds: Rounds = field(default_factory=Rounds)
     store_away_since_s: float | None = None
     """Since when (monotonic) no cycle has got through because of the store; None while it answers."""
@@ -121,6 +128,27 @@ class DispatchLoop:
             decision = await self.store.decision(intent.decision)
             version = decision.resource_version if decision is not None else ""
             self.rounds.begin(Round(intent.decision, intent.workload, version, intent.clusters, intent.made_at))
+        if self.uses is not None and self._led != self.leadership.term:
+            await self._recall_uses(self.uses)
+
+    async def _recall_uses(self, uses: UseLog) -> None:
+        """Shares as the last leader knew them, so that a restart is nobody's turn. One bounded read."""
+        rules, now = self.state.policy.order, self.state.clock.now()
+        runs = await uses.recall(now - timedelta(seconds=HALVINGS * rules.share_half_life_s), MOST_RUNS)
+        book = ShareBook(is_kept=True)
+        await book.recall(runs, rules, now, lambda: asyncio.sleep(0))
+        self.planner.begin_with(book)
+
+    async def _keep_uses(self) -> None:
+        """What has begun or ended since, after all that dispatch itself has to record."""
+        if self.uses is None or not self.writer.leads():
+            return
+        book = self.planner.book
+        if runs := book.unkept(USES_A_CYCLE):
+            await self.uses.keep(runs)
+            book.kept(runs)
+            if len(runs) == USES_A_CYCLE:
+                self.waker.wake()
 
     async def cycle(self) -> None:
         """One pass over everything that waits. Does nothing while the hub is not fully seen (design section 9)."""
@@ -138,6 +166,7 @@ class DispatchLoop:
         recording_s = self.state.clock.monotonic_s()
         if not await self.writer.record_waits(self.store):
             self.waker.wake()
+        await self._keep_uses()
         self._busy_s += self.state.clock.monotonic_s() - recording_s
         self._forget_gone()
         self.planner.rest(self.again_at)

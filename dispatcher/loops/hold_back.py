@@ -11,7 +11,7 @@ from datetime import datetime
 from operator import is_
 from typing import NamedTuple
 
-from dispatcher.core.backfill import Amounts, Ask, Calendar, Expected, Opening, Option, Reservation, Schedule
+from dispatcher.core.backfill import SHOWN, Amounts, Ask, Calendar, Expected, Opening, Option, Reservation, Schedule
 from dispatcher.core.bids import bid_of
 from dispatcher.core.context import Setting, class_of
 from dispatcher.core.decision import Basis, Candidate, Decision, Estimate, Outcome, Reason
@@ -38,10 +38,6 @@ from dispatcher.core.snapshot import Hold, Snapshot, WorkerCopy, WorkerView
 from dispatcher.core.workload import HubWorkload, PodSet, Request, WorkloadClass
 from dispatcher.loops.turns import Pause
 from dispatcher.state import FleetState
-
-SHOWN = 16
-"""Of how many that wait, beside those that reserve, the start is worked out where somebody asks."""
-
 
 _Options = tuple[tuple[Candidate, tuple[Part, ...]], ...]
 
@@ -246,6 +242,8 @@ class HoldBack:
     """Those that reserve nothing."""
     _barren: set[int] = field(default_factory=set)
     """Candidates, by identity, among which nothing lacks but room; decisions that are newest keep them alive."""
+    beyond: set[WorkloadUid] = field(default_factory=set)
+    """Those of whom nobody works out when they start: too many wait before them."""
     _made: tuple[Reservation, ...] = ()
     _counted: int = 0
     """How many of those that wait the reservations contain."""
@@ -259,6 +257,7 @@ class HoldBack:
         reserves = reserves and not _by_choice(decision)
         there = self._waiting if reserves else self._behind
         if not reserves and len(self._behind) >= SHOWN:
+            self.beyond.add(workload.uid)
             return
         if decision.outcome is not Outcome.WAIT or id(decision.candidates) in self._barren:
             return

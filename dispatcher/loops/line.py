@@ -96,7 +96,8 @@ class WaitingLine:
                 self.book.note(uid, usage_of(workload, owner), now)
                 touched.add(uid)
             found[uid] = known
-        for uid in sorted(self._known.keys() - found.keys()):
+        recalled = self.book.noted() if self._hub is None else frozenset()
+        for uid in sorted((self._known.keys() | recalled) - found.keys()):
             self.book.note(uid, None, now)
             touched.add(uid)
         self._known = found

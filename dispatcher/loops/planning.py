@@ -36,6 +36,7 @@ from dispatcher.loops.road import Road
 from dispatcher.loops.rounds import Rounds, nominated_copy
 from dispatcher.loops.slices import Slices
 from dispatcher.loops.telling import Teller
+from dispatcher.loops.turns import ShareBook
 from dispatcher.runtime import Health
 from dispatcher.state import FleetState
 
@@ -110,6 +111,15 @@ class Planner:
     def __post_init__(self) -> None:
         self._patience = Patience(self.state)
         self._begun_at = self.state.clock.now()
+
+    @property
+    def book(self) -> ShareBook:
+        """What teams had lately."""
+        return self._line.book
+
+    def begin_with(self, book: ShareBook) -> None:
+        """From the next look on, shares are those of this book and of what the hub shows."""
+        self._line = WaitingLine(book=book)
 
     def forget(self) -> None:
         """What was remembered of an earlier term is void."""
@@ -198,7 +208,7 @@ class Planner:
         road = Road(
             HoldBack(self.state, self.memo.views, self._held_back, now), hub, found, self.rounds, self._class_of
         )
-        self.state.expected = road.back.expected
+        self.state.expected, self.state.beyond = road.back.expected, road.back.beyond
         return found, road
 
     def _stays(self, workload: HubWorkload, phase: Phase, decision: Decision, seen: Inputs, road: Road) -> None:

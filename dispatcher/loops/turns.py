@@ -6,15 +6,16 @@ two looks at the same fleet find the same line.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import islice
 
 from dispatcher.core.fading import Fading
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.order import PPM, Bid, OrderRules, Turn, turn_of
 from dispatcher.core.resources import Resources
-from dispatcher.core.shares import Share, Usage, Window
+from dispatcher.core.shares import Run, Share, Usage, Window
 
 Pause = Callable[[], Awaitable[None]]
 STRIDE = 64
@@ -22,18 +23,58 @@ STEP_PPM = PPM // 100
 """Shares count in whole percents: the line is not sorted anew for less."""
 EVERY = timedelta(seconds=60)
 """Shares are not worked out more often than this."""
+MOST_UNKEPT = 20_000
+"""Beyond these the oldest changes are forgotten, while the store is away; a run that the hub shows is told again."""
 
 
 @dataclass(slots=True)
 class ShareBook:
-    """Who has and had how much. What is gone from the hub is remembered by this process for as long as it counts; after
-    a start the window begins with what the hub still shows."""
+    """Who has and had how much. What is gone from the hub is remembered for as long as it counts: by this process, and
+    over a restart by the store (`recall`, `unkept`)."""
 
     shares: Mapping[str, Share] = field(default_factory=dict)
+    is_kept: bool = False
+    """Whether somebody takes what is `unkept`."""
     _now: dict[WorkloadUid, Usage] = field(default_factory=dict)
     _fading: Fading | None = None
     _worked_out_at: datetime | None = None
     _rules: OrderRules | None = None
+    _unkept: dict[tuple[WorkloadUid, datetime], Usage] = field(default_factory=dict)
+    """By run, oldest change first."""
+
+    async def recall(self, runs: Sequence[Run], rules: OrderRules, now: datetime, pause: Pause) -> None:
+        """Begin with what the store holds. What of it goes on, and whether at all, the hub says at the next look: who
+        is not there then went while nobody looked, and counts until that look."""
+        self.begin(rules, now)
+        assert self._fading is not None
+        for at, (uid, usage) in enumerate(runs):
+            if at % STRIDE == 0:
+                await pause()
+            self._fading.add(usage)
+            known = self._now.get(uid)
+            if known is None or known.begun_at < usage.begun_at:
+                self._now[uid] = usage
+
+    def noted(self) -> Set[WorkloadUid]:
+        """Of whom a use is known that may go on."""
+        return self._now.keys()
+
+    def unkept(self, most: int) -> tuple[Run, ...]:
+        """What has begun, ended or changed and is in no store yet, oldest change first."""
+        return tuple(Run(uid, usage) for (uid, _), usage in islice(self._unkept.items(), most))
+
+    def kept(self, runs: Sequence[Run]) -> None:
+        """These are in the store; what has changed since stays unkept."""
+        for uid, usage in runs:
+            if self._unkept.get((uid, usage.begun_at)) == usage:
+                del self._unkept[uid, usage.begun_at]
+
+    def _log(self, uid: WorkloadUid, usage: Usage) -> None:
+        if self.is_kept:
+            self._unkept.pop((uid, usage.begun_at), None)
+            self._unkept[uid, usage.begun_at] = usage
+            if len(self._unkept) > MOST_UNKEPT:
+                del self._unkept[next(iter(self._unkept))]
 
     def begin(self, rules: OrderRules, now: datetime) -> None:
         """Before the first use is noted: each is then entered as it comes, and not thousands of them at once."""
@@ -46,12 +87,15 @@ class ShareBook:
         if known == usage:
             return
         if known is not None and (usage is None or usage.begun_at != known.begun_at):
-            if known.ended_at is None and self._fading is not None:
-                self._fading.end(known, now)
+            if known.ended_at is None:
+                if self._fading is not None:
+                    self._fading.end(known, now)
+                self._log(uid, replace(known, ended_at=max(known.begun_at, now)))
             del self._now[uid]
             known = None
         if usage is not None:
             self._now[uid] = usage
+            self._log(uid, usage)
             if self._fading is not None:
                 self._change(known, usage, self._fading)
 

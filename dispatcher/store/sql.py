@@ -31,6 +31,7 @@ from dispatcher.store.codec import (
 from dispatcher.store.database import Database, rows_of, run_of, scalar_of
 from dispatcher.store.inputs import InputLimits, InputLog
 from dispatcher.store.tables import decisions, from_micros, holds, intents, leadership, to_micros
+from dispatcher.store.uses import UseRows
 
 MAX_ROWS = 1000
 _PRUNE_BATCH = 500
@@ -49,6 +50,7 @@ class SqlStore:
         self._database = database
         self.input_log = InputLog(database, replay)
         self.audit_log = AuditLog(database)
+        self.use_log = UseRows(database)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -153,6 +155,7 @@ class SqlStore:
         """
         cutoff, last, total = to_micros(before), 0, 0
         await self.input_log.expire(before)
+        await self.use_log.prune(before)
         keep = await self._kept(sorted(live))
         while True:
             reached, gone = await self._database.write("pruning", partial(_prune, cutoff, last, keep))

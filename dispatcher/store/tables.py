@@ -158,6 +158,18 @@ last_good = Table(
 )
 """One row: the files of the bundle that ruled last, with what vouches for them (config/residency/kept.py)."""
 
+uses = Table(
+    "uses",
+    METADATA,
+    Column("workload", String(64), primary_key=True),
+    Column("begun_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("ended_at", BigInteger),
+    Column("team", Text, nullable=False),
+    Column("amounts", Text, nullable=False),
+    Index("uses_by_end", "ended_at"),
+)
+"""What runs had of the fleet (core/shares.py); `ended_at` null: as far as was seen they go on. `amounts` is JSON."""
+
 
 def to_micros(instant: datetime) -> int:
     """Microseconds since the epoch. Raises ValueError on a datetime without a zone."""

@@ -15,7 +15,7 @@ from dispatcher.core.declaration import InputProblem
 from dispatcher.core.endings import tolerance
 from dispatcher.core.explain_findings import tolerance_text
 from dispatcher.core.explain_idle import idle_text
-from dispatcher.core.explain_order import expected_text, turn_text
+from dispatcher.core.explain_order import beyond_text, expected_text, turn_text
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.nearness import nearest
 from dispatcher.core.order import ahead_by, passable_s
@@ -185,6 +185,7 @@ class Look:
             order=self.order.get(workload.uid),
             turn=self._turn(workload) if workload.uid in self.order else None,
             expected=self._expected(workload) if workload.uid in self.order else None,
+            expected_unknown=beyond_text() if workload.uid in self.order.keys() & self.state.beyond else None,
             state=state_view(state, self.now),
             decision_id=latest.id if latest is not None else None,
             reason=_reason(state, latest, problems, self.now),

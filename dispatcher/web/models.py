@@ -211,12 +211,14 @@ class WorkloadSummary(Wire):
     turn: TurnView | None
     """Null when it does not wait, or came after the last look."""
     expected: ExpectedView | None
-    """Null where it is not worked out: for all but the first that wait for room."""
+    """Null where it is not worked out (`expected_unknown`), and where room is not what is lacking."""
     state: StateView
     decision_id: str | None
     reason: str
     """Why it is where it is, or nowhere, in one sentence."""
     problems: tuple[InputProblemView, ...]
+    expected_unknown: str | None = None
+    """Why `expected` is null where it might be known: too many wait before it. Null where nothing was left out."""
     idle: IdleView | None = None
     """Null where it may be idle for as long as it likes, or does not run."""
 

@@ -122,7 +122,8 @@ def _wire(bench: Bench, policy: Policy, store: Store) -> None:
     status = BlueprintStatus(policy.digest, clock.now())
     bench.state = FleetState(clock, policy, status, fleet.hub, dict(fleet.workers))
     bench.notices = NoticeLoop(fleet.hub, clock, metrics, health, Waker(clock))
-    bench.dispatch = DispatchLoop(bench.state, store, bench.notices, metrics, health, Waker(clock))
+    uses = store.use_log if isinstance(store, SqlStore) else None
+    bench.dispatch = DispatchLoop(bench.state, store, bench.notices, metrics, health, Waker(clock), uses=uses)
     bench.metrics = metrics
 
 

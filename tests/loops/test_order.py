@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from dispatcher.core.backfill import SHOWN
 from dispatcher.core.decision import Outcome, Reason
 from dispatcher.core.explain import sentence
+from dispatcher.core.explain_order import beyond_text
 from dispatcher.core.order import OrderRules
 from dispatcher.core.waiting import Phase
+from dispatcher.web.look import Look
 from tests.loops.bench import Bench, example, start
 from tests.loops.jobs import RTX, gang
 
@@ -105,6 +108,22 @@ async def test_who_is_kept_back_is_told_for_whom_and_until_when(bench: Bench) ->
     assert 0 < (expected.start - bench.clock.now()).total_seconds() <= 60
     await bench.until(lambda: bench.phase("big") in PLACED, within_s=90)
     await bench.until(lambda: bench.phase("late") in PLACED, within_s=120)
+
+
+async def test_beyond_the_first_that_wait_for_room_a_start_is_said_to_be_worked_out_for_nobody(bench: Bench) -> None:
+    by(bench, replace(FIRST_COME, reservations=0))
+    for at in range(4 + SHOWN + 2):
+        bench.fleet.submit(small(f"one-{at:02d}", gpus=8, seconds=3600))
+    for _ in range(5):
+        await bench.step()
+    assert bench.state.expected is not None
+    expected = bench.state.expected(bench.state.snapshot(bench.clock.now()))
+    look = Look.at(bench.state)
+    told = [look.summary(workload) for workload in look.workloads() if workload.uid in look.order]
+    assert [each.expected is not None for each in told] == [True] * SHOWN + [False] * 2
+    assert len(expected) == SHOWN
+    assert [each.expected_unknown for each in told] == [None] * SHOWN + [beyond_text()] * 2
+    assert beyond_text() == "not worked out: beyond the first 16 that wait for room"
 
 
 async def test_of_two_teams_that_which_had_less_goes_first(bench: Bench) -> None:

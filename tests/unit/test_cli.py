@@ -16,10 +16,12 @@ import pytest
 import yaml
 
 from dispatcher.cli.main import run
+from dispatcher.core.bids import bid_of
 from dispatcher.core.decision import Decision, Detail, Reason, Rejection, Resolver
 from dispatcher.core.declaration import InputProblem
 from dispatcher.core.errors import Transient
 from dispatcher.core.ids import DecisionId
+from dispatcher.core.order import OrderRules, turn_of
 from dispatcher.store import SqlStore, open_store
 from dispatcher.web.api import build_api
 from tests.unit.api_world import World, admitted_on, copy_of, served, worker, workload
@@ -325,6 +327,31 @@ def test_why_names_one_id_also_where_a_wait_was_found_again(entrepot: Terminal, 
             page = entrepot(*command, "--server", url).out
             assert f"decision {EVAL_WAIT.id}, attempt 1; found the same again at 2026-03-02" in page
             assert again.id not in page
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_start_that_nobody_works_out_is_unknown_and_no_blank(
+    entrepot: Terminal, records: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    world = World()
+    waiting = workload("team-b/job-eval-77", "eval", priority=5)
+    world.show(waiting)
+    world.state.turns = {waiting.uid: turn_of(bid_of(waiting, None, world.state.policy), OrderRules())}
+    known = entrepot_pages(entrepot, world, records)
+    world.state.beyond = {waiting.uid}
+    queue, why = entrepot_pages(entrepot, world, records)
+    row = next(line for line in queue.splitlines() if "team-b/eval" in line)
+    assert "?" in row.split()
+    assert "START ?: not worked out: beyond the first 16 that wait for room" in queue
+    assert "when it starts is not worked out: beyond the first 16 that wait for room" in why
+    assert not [page for page in known if "worked out" in page or "?" in page.split()]
+
+
+def entrepot_pages(entrepot: Terminal, world: World, records: Path) -> tuple[str, str]:
+    """What `queue` and `why eval` show of a world."""
+    with served(build_api(world.state, FileStore(records), world.vitals)) as url:
+        return entrepot("queue", "--server", url).out, entrepot("why", "eval", "--server", url).out
 
 
 @pytest.mark.parametrize("columns", [50, 80])

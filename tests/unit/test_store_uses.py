@@ -1,0 +1,75 @@
+"""What teams had of the fleet is kept, told anew, read within bounds and forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import update
+
+from dispatcher.core.ids import WorkloadUid
+from dispatcher.core.resources import Resources
+from dispatcher.core.shares import Run, Usage
+from dispatcher.store import SqlStore, open_store
+from dispatcher.store.database import run_of
+from dispatcher.store.tables import uses
+from tests.unit.records import NOW
+
+EIGHT = Resources.of({"nvidia.com/gpu": 8, "cpu": 64_000})
+
+
+def run(name: str, begun_h: int, ended_h: int | None = None, team: str = "autonomy") -> Run:
+    """Hours ago."""
+    ended_at = NOW - timedelta(hours=ended_h) if ended_h is not None else None
+    return Run(WorkloadUid(name), Usage(team, EIGHT, NOW - timedelta(hours=begun_h, microseconds=7), ended_at))
+
+
+@pytest.fixture
+async def store(target: str) -> AsyncIterator[SqlStore]:
+    opened = await open_store(target)
+    yield opened
+    await opened.close()
+
+
+async def recalled(store: SqlStore, since_h: int = 100, most: int = 10) -> list[Run]:
+    return list(await store.use_log.recall(NOW - timedelta(hours=since_h), most))
+
+
+async def test_what_was_kept_comes_back_what_goes_on_first_and_then_the_newest_end(store: SqlStore) -> None:
+    told = [run("old", 50, 40), run("going", 30), run("new", 20, 10), run("younger", 5)]
+    await store.use_log.keep(told)
+    assert [r.workload for r in await recalled(store)] == ["younger", "going", "new", "old"]
+    assert sorted(await recalled(store), key=str) == sorted(told, key=str)
+
+
+async def test_a_run_that_is_told_again_is_what_is_told_now_and_another_attempt_is_another_run(store: SqlStore) -> None:
+    await store.use_log.keep([run("a", 10)])
+    await store.use_log.keep([run("a", 10, 3), run("a", 2), run("a", 2, team="simulation")])
+    assert await recalled(store) == [run("a", 2, team="simulation"), run("a", 10, 3)]
+
+
+async def test_only_what_still_counts_is_read_and_never_more_than_is_asked_for(store: SqlStore) -> None:
+    await store.use_log.keep([run(f"w{hour:02d}", hour + 1, hour) for hour in range(20)])
+    assert len(await recalled(store, since_h=5)) == 6
+    assert [r.workload for r in await recalled(store, most=2)] == ["w00", "w01"]
+    await store.use_log.keep([run("going", 90), run("also", 91), run("too", 92)])
+    assert [r.workload for r in await recalled(store, most=2)] == ["going", "also"]
+
+
+async def test_a_row_that_cannot_be_read_costs_itself_alone(store: SqlStore) -> None:
+    await store.use_log.keep([run("good", 2), run("bad", 1)])
+    broken = update(uses).where(uses.c.workload == "bad").values(amounts="[8]")
+    await store._database.write("breaking a row", run_of(broken))
+    assert await recalled(store) == [run("good", 2)]
+
+
+async def test_retention_forgets_what_ended_and_never_what_goes_on(store: SqlStore) -> None:
+    await store.use_log.keep([run("old", 50, 40), run("new", 50, 10), run("going", 99)])
+    await store.prune(NOW - timedelta(hours=20))
+    assert [r.workload for r in await recalled(store)] == ["going", "new"]
+
+
+async def test_nothing_to_keep_is_no_transaction(store: SqlStore) -> None:
+    await store.use_log.keep([])
+    assert await recalled(store) == []
