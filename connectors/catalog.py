@@ -19,6 +19,7 @@ from dispatcher.core.ports import CatalogText, Clock
 
 MAX_BYTES = 8 * 2**20
 """Beyond this it is no answer but a flood."""
+MAX_ETAG = 1024
 MAX_REDIRECTS = 3
 ATTEMPTS = 3
 LONGEST_PAUSE_S = 10.0
@@ -77,6 +78,8 @@ class HttpCatalog:
                 return await self._exchange(headers)
         except TimeoutError:
             raise Transient(f"no answer within {self.deadlines.attempt_s:g} s") from None
+        except httpx.InvalidURL:
+            raise Refused("a redirect to what is no URL") from None
         except httpx.TimeoutException:
             raise Transient("no answer in time") from None
         except httpx.HTTPError as error:
@@ -148,13 +151,19 @@ async def _read(response: httpx.Response, *, asked: bool) -> CatalogText | None:
         raise Refused(f"answers {shown or 'no content type'}, where application/json is expected")
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise Refused("answers compressed, though that was not asked for")
-    return CatalogText(await _body(response), response.headers.get("etag"))
+    return CatalogText(await _body(response), _etag(response))
+
+
+def _etag(response: httpx.Response) -> str | None:
+    """What can be sent back to it; without one it sends everything again, which does no harm."""
+    etag: str = response.headers.get("etag", "")
+    return etag if etag and etag.isascii() and len(etag) <= MAX_ETAG else None
 
 
 async def _body(response: httpx.Response) -> bytes:
     declared = response.headers.get("content-length", "")
     body = bytearray()
-    if not declared.isdigit() or int(declared) <= MAX_BYTES:
+    if not _digits(declared) or int(declared) <= MAX_BYTES:
         async for chunk in response.aiter_raw():
             body += chunk
             if len(body) > MAX_BYTES:
@@ -166,7 +175,12 @@ async def _body(response: httpx.Response) -> bytes:
 
 def _retry_after_s(response: httpx.Response) -> float | None:
     value = response.headers.get("retry-after", "")
-    return float(value) if value.isdigit() and len(value) < 6 else None
+    return float(value) if _digits(value) and len(value) < 6 else None
+
+
+def _digits(text: str) -> bool:
+    """Whether it is a number as HTTP writes them; other scripts have digits as well, of which `int` knows not all."""
+    return text.isascii() and text.isdigit() and len(text) <= 18
 
 
 def _kind(error: httpx.HTTPError) -> str:

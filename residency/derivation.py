@@ -6,6 +6,7 @@ base weights add nothing (residency.md section 4.7).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -124,11 +125,11 @@ def labels_of(name: str, catalog: Catalog, declared: tuple[Declassification, ...
 
 def _lineage(name: str, catalog: Catalog) -> tuple[str, ...]:
     """The artefact and everything that it was made from, nearest first, each once; what is base is left out."""
-    found, waiting = [name], [name]
+    found, waiting = {name: None}, deque((name,))
     while waiting:
-        for source in _sources(waiting.pop(0), catalog):
+        for source in _sources(waiting.popleft(), catalog):
             if source not in found:
-                found.append(source)
+                found[source] = None
                 waiting.append(source)
     return tuple(found)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dispatcher.config.blueprint import DATA, FLEET, PRICES, QUEUES, Draft, gpu_resource
 from dispatcher.config.data_file import DataStore
@@ -247,21 +247,44 @@ def _refer_all(draft: Draft, path: Path, values: Iterable[str], target: tuple[st
 
 
 def _cycles(draft: Draft) -> None:
-    """A data set cannot be made from itself: report each member of a ring once."""
+    """A data set cannot be made from itself: report each member of a ring once.
+
+    Only what is left when all that ends has been taken away can be in a ring or be made from one; a catalog of tens of
+    thousands, with long chains of versions, is not walked anew from each of them.
+    """
     assert draft.data is not None
     sets = draft.data.data_sets
-    for name in sets:
+    left = _without_ends({name: entry.derived_from for name, entry in sets.items()})
+    for name in (one for one in sets if one in left):
         seen: set[str] = set()
-        waiting = list(sets[name].derived_from)
+        waiting = list(left[name])
         while waiting:
             current = waiting.pop()
             if current == name:
                 said = ("derived from itself", "remove one link of the ring")
                 draft.key_error(DATA, ("data_sets", name, "derived_from"), said)
                 break
-            if current not in seen and current in sets:
+            if current not in seen:
                 seen.add(current)
-                waiting.extend(sets[current].derived_from)
+                waiting.extend(left[current])
+
+
+def _without_ends(sources: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    """The graph without all of which every way ends: each that is left has a source that is left."""
+    left = {name: {one for one in found if one in sources} for name, found in sources.items()}
+    made: dict[str, list[str]] = {name: [] for name in left}
+    for name, found in left.items():
+        for one in found:
+            made[one].append(name)
+    ending = [name for name, found in left.items() if not found]
+    while ending:
+        gone = ending.pop()
+        del left[gone]
+        for name in made[gone]:
+            left[name].discard(gone)
+            if not left[name]:
+                ending.append(name)
+    return {name: tuple(sorted(found)) for name, found in left.items()}
 
 
 def _prices(draft: Draft) -> None:

@@ -38,6 +38,7 @@ from residency.obligations import Duty
 POD_LIMIT = "110"
 """Pods of a node where none is written: a kubelet's default."""
 MAX_NODES = 10_000
+MOST_ROUND_TRIP_MS = 60_000
 
 
 class Effect(StrEnum):
@@ -71,6 +72,12 @@ class RoundTripRow(Strict):
     ms: Annotated[Positive, Field(description="Milliseconds there and back.")]
     source: Annotated[Text, Field(description="Who measured it, and how.")]
     dated: Annotated[Day, Field(description="When.")]
+
+    @model_validator(mode="after")
+    def _of_this_planet(self) -> RoundTripRow:
+        if self.ms > MOST_ROUND_TRIP_MS:
+            raise fail(f"more than {MOST_ROUND_TRIP_MS} ms, a minute", "write milliseconds, such as 14")
+        return self
 
 
 class OwnProduct(Strict):
@@ -314,6 +321,8 @@ class Cluster(Strict):
     def _has_flavors(self) -> Cluster:
         if not self.flavors:
             raise fail("a cluster without flavors", "describe at least one kind of node")
+        if self.energy_factor is not None and self.energy_factor < 1000:
+            raise fail("an energy_factor below 1: a site that draws less than its nodes", "write its PUE, such as 1.2")
         return self
 
 

@@ -25,6 +25,12 @@ class RateRow(Dated):
     currency: Annotated[Currency, Field(description="ISO 4217 code, such as EUR.")]
     usd: Annotated[Usd, Field(description="USD for one unit of it; at most 6 decimals.")]
 
+    @model_validator(mode="after")
+    def _worth_something(self) -> RateRow:
+        if not self.usd:
+            raise fail("a rate of nothing: every price in this currency would be free", "write what one unit is in USD")
+        return self
+
 
 class ComputeRow(Dated):
     """The price of one GPU, MIG slice or vCPU for an hour."""
@@ -51,6 +57,9 @@ class ComputeRow(Dated):
     @model_validator(mode="after")
     def _one_price(self) -> ComputeRow:
         _one_of("hour", self.usd_per_hour, self.per_hour)
+        whole = self.per_hour if self.per_hour is not None else self.usd_per_hour if self.currency == USD else None
+        if self.marginal_per_hour is not None and whole is not None and self.marginal_per_hour > whole:
+            raise fail("marginal_per_hour is more than the whole price", "write the part of it that use adds")
         return self
 
 

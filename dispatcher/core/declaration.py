@@ -27,6 +27,11 @@ from dispatcher.core.workload import DataUse, Declaration, Destination, Workload
 PREFIX = "entrepot.dev/"
 
 
+MOST_CHARACTERS = 4096
+"""Of a value: anybody who may make a job may write a quarter of a megabyte into one, which is read in every cycle and
+shown in every answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class InputProblem:
     """A workload that cannot be decided because of what it (or its owner) says: which key, which value, what to do."""
@@ -66,6 +71,9 @@ def parse_declaration(
         if reader is None:
             problems.append(_unknown_key(key, value))
             continue
+        if len(value) > MOST_CHARACTERS:
+            problems.append(_too_long(key, value))
+            continue
         try:
             declared = reader(declared, value.strip(), policy)
         except LiteralError as error:
@@ -93,6 +101,11 @@ def _unknown_key(key: str, value: str) -> InputProblem:
     near = nearest(key.removeprefix(PREFIX), KEYS, 1)  # without the prefix: it is most of the letters of every key
     fix = f"did you mean '{PREFIX}{near[0]}'?" if near else f"known after {PREFIX}: {', '.join(KEYS)}"
     return InputProblem(key, value, "this key is not known", fix)
+
+
+def _too_long(key: str, value: str) -> InputProblem:
+    rule = f"{len(value)} characters, where at most {MOST_CHARACTERS} are read"
+    return InputProblem(key, f"{value[:40]}...", rule, f"shorten or remove {key} on the job")
 
 
 def _team(declared: Declaration, value: str, policy: Policy) -> Declaration:

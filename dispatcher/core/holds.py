@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.ids import ClusterName, WorkloadUid
+from dispatcher.core.instants import LONGEST_S
 from dispatcher.core.policy import Policy
 from dispatcher.core.snapshot import Hold, Snapshot, WorkerCopy, WorkerView
 from dispatcher.core.workload import Request
@@ -47,7 +48,7 @@ def hold_of(
         yields_above=request.priority if decision.ahead is not None else None,
         former_copy=left.uid if left is not None else None,
         incoming=tuple(
-            (coming.data_set, now + timedelta(seconds=coming.transfer_s))
+            (coming.data_set, now + timedelta(seconds=min(coming.transfer_s, LONGEST_S)))
             for term in candidate.terms
             for coming in term.incoming
             if coming.transfer_s is not None

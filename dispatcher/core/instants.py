@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+LONGEST_S = 100 * 366 * 86_400
+"""What is expected to last longer counts as so long: ten years at a thousandth of the speed, or an exabyte over a slow
+line, end after the last date that can be written."""
+
 
 def later(now: datetime, wall_ahead_s: int) -> datetime:
     """The later of both: by it dates are judged. `wall_ahead_s`: how far the wall clock is ahead of `now` (behind:

@@ -17,6 +17,7 @@ from dispatcher.core.backfill import Amounts, Calendar, Option, Pool, Release, R
 from dispatcher.core.decision import Candidate, Estimate, Fit, Reason, Resolver
 from dispatcher.core.ids import FlavorName, QueueName
 from dispatcher.core.index import ClusterIndex
+from dispatcher.core.instants import LONGEST_S
 from dispatcher.core.policy import ClusterPolicy
 from dispatcher.core.resources import CPU, Resources
 from dispatcher.core.snapshot import Hold
@@ -134,10 +135,11 @@ def lacks_only_room(candidate: Candidate) -> bool:
 def run_s(
     estimate: Estimate, flavors: Iterable[FlavorName], site: ClusterPolicy | None, workload_class: WorkloadClass | None
 ) -> int:
-    """How long work of a class runs on these flavors of a cluster: as long as on the slowest of them."""
+    """How long work of a class runs on these flavors of a cluster: as long as on the slowest of them; `LONGEST_S` at
+    most."""
     known = site.flavors if site is not None else {}
     speeds = [known[flavor].speed(workload_class) for flavor in flavors if flavor in known]
-    return estimate.duration_s * 1000 // max(1, min(speeds, default=1000))
+    return min(estimate.duration_s * 1000 // max(1, min(speeds, default=1000)), LONGEST_S)
 
 
 # --- what there is -----------------------------------------------------------------------------------------------

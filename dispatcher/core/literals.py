@@ -20,6 +20,7 @@ _DURATION = re.compile(
     re.ASCII,
 )
 _MONEY = re.compile(r"^(?P<whole>\d{1,13})(?:\.(?P<part>\d{1,6}))?$", re.ASCII)
+_MILLISECONDS = re.compile(r"^(?P<digits>\d{1,9})ms$", re.ASCII)
 _SECONDS = {"weeks": 7 * 86_400, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 
 
@@ -89,10 +90,10 @@ def parse_milliseconds(text: str) -> int:
     Raises:
         LiteralError: see above.
     """
-    digits = text.strip().removesuffix("ms")
-    if digits == text.strip() or not (digits.isascii() and digits.isdigit()) or not 1 <= int(digits) <= 60_000:
+    found = _MILLISECONDS.match(text.strip())
+    if found is None or not 1 <= int(found["digits"]) <= 60_000:
         raise LiteralError("a round trip of 1 to 60000 milliseconds is expected, such as 40ms")
-    return int(digits)
+    return int(found["digits"])
 
 
 def parse_count(text: str) -> int:

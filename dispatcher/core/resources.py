@@ -7,6 +7,7 @@ suffixes (the API's "Quantity" format); `parse_quantity` reads all of them exact
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -37,6 +38,9 @@ _SUFFIXES: dict[str, Fraction] = {
     "Ei": Fraction(2**60),
 }
 _MAX_QUANTITY = Fraction(2**63 - 1)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?")
+_MAX_EXPONENT = 99
+"""Far beyond what an amount can be, and near enough to be worked out: anybody may write an exponent of nine digits."""
 
 
 class QuantityError(ValueError):
@@ -53,12 +57,12 @@ def parse_quantity(text: str) -> Fraction:
     number, suffix = _split(raw)
     if suffix not in _SUFFIXES:
         raise QuantityError(f"{text!r} is not a quantity: unknown suffix {suffix!r} (use m, k, M, G, Ki, Mi, Gi ...)")
-    if not number or not number[-1].isascii():
+    found = _NUMBER.fullmatch(number)
+    if found is None:
         raise QuantityError(f"{text!r} is not a quantity: a number such as 8, 500m or 64Gi is expected")
-    try:
-        value = Fraction(number) * _SUFFIXES[suffix]
-    except (ValueError, ZeroDivisionError):
-        raise QuantityError(f"{text!r} is not a quantity: a number such as 8, 500m or 64Gi is expected") from None
+    if abs(int(found["exponent"] or 0)) > _MAX_EXPONENT:
+        raise QuantityError(f"{text!r} is not a quantity: an exponent of at most two digits is expected")
+    value = Fraction(number) * _SUFFIXES[suffix]
     if value < 0:
         raise QuantityError(f"{text!r} is negative: a quantity must be zero or more")
     if value > _MAX_QUANTITY:

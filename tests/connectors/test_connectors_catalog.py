@@ -49,6 +49,30 @@ async def test_an_answer_comes_with_its_etag_and_is_not_sent_again_while_it_hold
     assert server.tokens() == [f"Bearer {TOKEN}"] * 3
 
 
+@pytest.mark.parametrize(
+    "etag",
+    [
+        pytest.param(b'"\xe9"', id="letters that no header may carry"),
+        pytest.param(b'"' + b"x" * 4000 + b'"', id="one that nobody would send back"),
+    ],
+)
+async def test_an_etag_that_cannot_be_sent_back_is_none(etag: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nETag: "
+        writer.write(head + etag + b"\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with listening:
+        endpoint = client(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/")
+        found = await endpoint.fetch(None)
+        assert found is not None
+        assert found.etag is None
+        assert await endpoint.fetch(found.etag) == found
+
+
 # --- what a bad one may do ---------------------------------------------------------------------------------------
 
 
@@ -123,6 +147,7 @@ FAULTS = [
     pytest.param(round_and_round, Refused, "more than 3 redirects", 4, id="redirects end"),
     pytest.param(to_nowhere, Refused, "to nowhere", 1, id="a redirect without a target"),
     pytest.param(out_of_the_web, Refused, "away from https", 1, id="a redirect to a file"),
+    pytest.param(status(302, Location="javascript:alert(1)"), Refused, "no URL", 1, id="a redirect to what is no URL"),
     pytest.param(silence, Transient, "no answer", 3, id="silence has a deadline, and is tried again"),
     pytest.param(drip, Transient, "no answer within", 3, id="an answer that never ends has a deadline"),
     pytest.param(hang_up, Transient, "cannot be reached", 3, id="a connection that breaks is tried again"),

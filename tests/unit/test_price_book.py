@@ -113,6 +113,13 @@ def test_tiers_and_requests_become_micro_usd(tmp_path: Path) -> None:
         ),
         pytest.param(ROUTE, ROUTE + PEERING + PEERING, "priced twice", id="the same peering twice"),
         pytest.param(
+            "max_age_days: 400\n",
+            RATES.replace("1.08", "0"),
+            "a rate of nothing",
+            id="a rate by which everything in a currency would be free",
+        ),
+        pytest.param(CPU, f"marginal_per_hour: 9, {CPU}", "more than the whole price", id="a part above the whole"),
+        pytest.param(
             ROUTE,
             ROUTE.replace(
                 "usd_per_gb: 0.02",

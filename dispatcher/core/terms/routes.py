@@ -183,14 +183,20 @@ def _replicas(policy: Policy, data_set: DataSet) -> list[_Replica]:
 
 def _missing(data_set: DataSet, policy: Policy) -> Rejection:
     """A data set that lies nowhere cannot be read. What it was made from, and where that lies, says how to mend it."""
-    lineage = tuple(_lineage(data_set.name, policy, {data_set.name}))
+    lineage = tuple(_lineage(data_set.name, policy))
     gone = tuple(str(store) for store in data_set.missing_stores)
     return Rejection(Reason.DATA_MISSING, Resolver.OPERATOR, Detail(data_set.name, expected=lineage, seen=gone))
 
 
-def _lineage(name: DataSetName, policy: Policy, seen: set[DataSetName]) -> Iterator[str]:
-    """The nearest ancestors that lie somewhere, each with its places."""
-    for parent in policy.data_sets[name].derived_from:
+def _lineage(name: DataSetName, policy: Policy) -> Iterator[str]:
+    """The nearest ancestors that lie somewhere, each with its places: one parent with all that is behind it after the
+    other. However long the chain is: a catalog may tell one of thousands of versions."""
+    seen, ways = {name}, [iter(policy.data_sets[name].derived_from)]
+    while ways:
+        parent = next(ways[-1], None)
+        if parent is None:
+            ways.pop()
+            continue
         known = policy.data_sets.get(parent)
         if known is None or parent in seen:
             continue
@@ -199,7 +205,7 @@ def _lineage(name: DataSetName, policy: Policy, seen: set[DataSetName]) -> Itera
         if places:
             yield f"{parent} in {', '.join(places)}"
         else:
-            yield from _lineage(parent, policy, seen)
+            ways.append(iter(known.derived_from))
 
 
 def _egress_unknown(use: DataUse, site: ClusterPolicy | None, found: tuple[tuple[Site, Reason], ...]) -> Rejection:
