@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,12 @@ if TYPE_CHECKING:  # loaded by those who ask for one: every process of a run rea
     from tests.postgres import PostgresServer
 
 register_profiles()
+gc.set_threshold(50_000, 20, 100)  # what tests drop is counted, and next to nothing of it goes in circles
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected lives to the end: the collector need not look through it again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +49,7 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a store is that nothing was written to: every test that takes it holds on both databases."""
     if request.param == "sqlite":

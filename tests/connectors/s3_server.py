@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import obstore
-from moto.server import ThreadedMotoServer
 from obstore.store import S3Store
 
 from dispatcher.core.policy import ObjectSource
@@ -47,6 +46,8 @@ async def key() -> bytes:
 
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
+    from moto.server import ThreadedMotoServer  # half a second, which only those who start one should pay
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:

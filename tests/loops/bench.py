@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from connectors.embedded import EmbeddedFleet, ManualClock
-from dispatcher.app.serve import embedded_fleet
 from dispatcher.config import LoadResult, load_blueprint
+from dispatcher.config.render import Rendered, render
 from dispatcher.core.decision import Decision
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Store
@@ -27,19 +28,25 @@ from tests.stores import new_store
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 STEP_S = 1.0
-_LOADED: list[LoadResult] = []
 
 
+@cache
 def example() -> tuple[Policy, LoadResult]:
     """The example blueprint, compiled once for all tests."""
-    if not _LOADED:
-        _LOADED.append(load_blueprint(CONFIG, START))
-    policy = _LOADED[0].policy
-    assert policy is not None, [p.text() for p in _LOADED[0].errors]
-    return policy, _LOADED[0]
+    loaded = load_blueprint(CONFIG, START)
+    assert loaded.policy is not None, [p.text() for p in loaded.errors]
+    return loaded.policy, loaded
 
 
-@dataclass(slots=True)
+@cache
+def example_plan() -> Rendered:
+    """The objects of the example's fleet: whoever is made of them decodes them, and changes none."""
+    blueprint = example()[1].blueprint
+    assert blueprint is not None
+    return render(blueprint)
+
+
+@dataclass(slots=True, repr=False)  # asyncio puts what a fixture returns into a text, and this is a world
 class Bench:
     clock: ManualClock
     fleet: EmbeddedFleet
@@ -129,9 +136,9 @@ def _wire(bench: Bench, policy: Policy, store: Store) -> None:
 
 async def start(path: Path, **replacing: Any) -> Bench:
     """A bench on the example blueprint; `policy` or `fleet` may be given instead."""
-    policy, loaded = example()
+    policy, _ = example()
     clock = ManualClock(START)
-    fleet = replacing.get("fleet") or embedded_fleet(loaded, clock)
+    fleet = replacing.get("fleet") or EmbeddedFleet.of_plan(example_plan(), clock)
     clock = fleet.clock
     fleet.connect()
     store = await new_store(path / "entrepot.sqlite")

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dispatcher.config.render import render
 from dispatcher.core.workload import HubWorkload
 from tests.builders import GPU
 from tests.local.laws import Listed, Room, room_of
 from tests.local.observer import HUB, PRODUCT, Change, Key, Seen, WorkloadSeen
-from tests.loops.bench import Bench, example
+from tests.loops.bench import Bench, example_plan
 
 KINDS = {"ResourceFlavor": "resourceflavors", "ClusterQueue": "clusterqueues", "LocalQueue": "localqueues"}
 
@@ -87,9 +86,7 @@ def _copy(of: WorkloadSeen, copy: Any) -> WorkloadSeen:
 
 def example_room() -> Room:
     """What the example blueprint's clusters offer, from the manifests that `render` makes for them."""
-    _, loaded = example()
-    assert loaded.blueprint is not None
-    rendered = render(loaded.blueprint)
+    rendered = example_plan()
     workers: dict[str, Listed] = {}
     for name, objects in rendered.workers.items():
         listed: dict[str, list[Mapping[str, Any]]] = defaultdict(list)

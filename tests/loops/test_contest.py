@@ -7,14 +7,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from connectors.embedded import EmbeddedFleet, ManualClock
 from dispatcher.config import load_blueprint
-from dispatcher.config.render import render
+from dispatcher.config.render import Rendered, render
 from dispatcher.core.decision import Candidate, Fit, Outcome, Reason, TermKind
 from dispatcher.core.explain import sentence
 from dispatcher.core.ids import ClusterName
+from dispatcher.core.policy import Policy
 from dispatcher.core.replay import replay
 from dispatcher.core.waiting import Phase
 from dispatcher.core.watchdog import FindingCode
@@ -87,12 +89,19 @@ class Contest:
         return [message for kind, message in self.bench.events(job) if kind == reason]
 
 
-@pytest_asyncio.fixture
-async def contest(tmp_path: Path) -> AsyncIterator[Contest]:
-    loaded = load_blueprint(blueprint(tmp_path / "blueprint"), START)
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Rendered]:
+    """The rules, and the objects that a fleet is made of."""
+    loaded = load_blueprint(blueprint(tmp_path_factory.mktemp("contest") / "blueprint"), START)
     assert loaded.blueprint is not None, [problem.text() for problem in loaded.errors]
-    fleet = EmbeddedFleet.of_plan(with_hub_cohort(render(loaded.blueprint)), ManualClock(START))
-    bench = await start(tmp_path, fleet=fleet, policy=loaded.policy)
+    assert loaded.policy is not None
+    return loaded.policy, with_hub_cohort(render(loaded.blueprint))
+
+
+@pytest_asyncio.fixture
+async def contest(tmp_path: Path, scene: tuple[Policy, Rendered]) -> AsyncIterator[Contest]:
+    policy, plan = scene
+    bench = await start(tmp_path, fleet=EmbeddedFleet.of_plan(plan, ManualClock(START)), policy=policy)
     found = Contest(watch(bench))
     yield found
     assert found.twice == [], "something ran twice"

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from connectors.embedded import EmbeddedFleet, ManualClock, NodeSpec, Options, Settings, WorkerSpec
-from dispatcher.config.render import render
 from dispatcher.core.decision import Outcome
 from dispatcher.core.ids import ClusterName, DecisionId
 from dispatcher.core.policy import Policy
@@ -21,7 +20,7 @@ from dispatcher.loops.patience import Patience
 from dispatcher.loops.rounds import Round
 from tests.builders import START
 from tests.core_builders import hold
-from tests.loops.bench import Bench, example, start
+from tests.loops.bench import Bench, example, example_plan, start
 from tests.loops.jobs import B200, H100, H200, L40S, RTX, gang
 from tests.unit.test_waiting import workload
 
@@ -248,9 +247,7 @@ def _patience(seconds: int) -> Policy:
 
 def _stock() -> EmbeddedFleet:
     """The example fleet under a MultiKueue that sends 5 requests a second to a cluster, as Kueue's own does."""
-    _, loaded = example()
-    assert loaded.blueprint is not None
-    made = render(loaded.blueprint)
+    made = example_plan()
     workers = {
         name: WorkerSpec(
             made.workers[name], [NodeSpec(n.name, n.labels, n.taints, n.capacity) for n in made.nodes[name]]

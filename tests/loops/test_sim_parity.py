@@ -51,6 +51,7 @@ class Recording:
         self.store = store
         self.log: list[Decision] = []
         self.busy = 0
+        self._answer = asyncio.Event()
 
     async def _answered(self, call: Awaitable[T]) -> T:
         self.busy += 1
@@ -58,6 +59,12 @@ class Recording:
             return await call
         finally:
             self.busy -= 1
+            self._answer.set()
+
+    async def answer(self) -> None:
+        """Wait until the next call is answered."""
+        self._answer.clear()
+        await self._answer.wait()
 
     async def commit(
         self, decision: Decision, hold: Hold | None, intent: Intent | None, seen: Inputs | None = None
@@ -147,7 +154,7 @@ class DaemonLoops:
         """Everybody has done what they could, the store's thread as well."""
         await settle()
         while self.store.busy:
-            await asyncio.sleep(0)
+            await self.store.answer()
             if not self.store.busy:
                 await settle()
 

@@ -13,7 +13,6 @@ from connectors.embedded import EmbeddedFleet, ManualClock
 from connectors.embedded.fleet import Options
 from connectors.embedded.objects import Workload
 from connectors.embedded.worker import Worker
-from dispatcher.config.render import render
 from dispatcher.core.decision import Outcome, Reason, TermKind
 from dispatcher.core.errors import Conflict, Refused, Transient
 from dispatcher.core.ids import ClusterName
@@ -26,7 +25,7 @@ from dispatcher.loops import watch_copies
 from dispatcher.loops.watch_copies import EXCLUSION_S, CopiesLoop
 from dispatcher.runtime import Waker
 from tests.builders import START
-from tests.loops.bench import Bench, example, start
+from tests.loops.bench import Bench, example_plan, start
 from tests.loops.jobs import B200, H100, gang
 
 MOMENT_S = 0.02
@@ -110,9 +109,7 @@ async def watched(bench: Bench) -> Watched:
 @pytest_asyncio.fixture
 async def without_policy(tmp_path: Path) -> AsyncIterator[Watched]:
     """A hub that cannot clear nominations of our manager: what an older daemon, or a policy taken away, leaves."""
-    blueprint = example()[1].blueprint
-    assert blueprint is not None
-    fleet = EmbeddedFleet.of_plan(render(blueprint), ManualClock(START), Options(clearing_policy=False))
+    fleet = EmbeddedFleet.of_plan(example_plan(), ManualClock(START), Options(clearing_policy=False))
     found = await start(tmp_path, fleet=fleet)
     yield watch(found)
     await found.store.close()

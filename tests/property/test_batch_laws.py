@@ -12,12 +12,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.config.render import render
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.waiting import Phase
 from tests.builders import GPU
 from tests.examples import examples
-from tests.loops.bench import Bench, example, start
+from tests.loops.bench import Bench, example, example_plan, start
 from tests.loops.jobs import RTX, gang
 
 CLASSES = ("simulation", "evaluation")
@@ -51,10 +50,11 @@ def submit(bench: Bench, name: str, asked: Asked) -> None:
 
 def narrow(bench: Bench, gpus: int) -> None:
     """Leave the queue so many of these GPUs and nothing to borrow: quota ends before the nodes do, as it often does."""
-    loaded = example()[1].blueprint
-    assert loaded is not None
-    objects = render(loaded).workers[ONPREM]
-    queue = next(o for o in objects if o["kind"] == "ClusterQueue" and o["metadata"]["name"] == "simulation")
+    queue = next(
+        o
+        for o in example_plan().workers[ONPREM]
+        if o["kind"] == "ClusterQueue" and o["metadata"]["name"] == "simulation"
+    )
     changed = copy.deepcopy(dict(queue))
     for group in changed["spec"]["resourceGroups"]:
         for flavor in group["flavors"]:

@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Iterator
 from datetime import date
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from tests.unit.blueprint_files import EXAMPLE, NOW, SMALL, R, edited, load, tex
 # --- the example -------------------------------------------------------------------------------------------------
 
 
+@cache
 def example() -> Policy:
     result = load_blueprint(EXAMPLE, NOW)
     assert [problem.text() for problem in result.problems] == []

@@ -95,6 +95,7 @@ def postgres_at(url: str, revision: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", revisions())
 async def test_a_postgresql_database_of_every_released_revision_is_upgraded_and_keeps_its_records(
     postgres: PostgresServer, revision: str
@@ -110,6 +111,7 @@ async def test_a_postgresql_database_of_every_released_revision_is_upgraded_and_
     await store.close()
 
 
+@pytest.mark.slow
 async def test_replicas_that_start_together_upgrade_one_after_the_other(postgres: PostgresServer) -> None:
     url = postgres.database()
     async with asyncio.TaskGroup() as group:
@@ -119,6 +121,7 @@ async def test_replicas_that_start_together_upgrade_one_after_the_other(postgres
         await task.result().close()
 
 
+@pytest.mark.slow
 async def test_the_migrations_make_exactly_the_tables_of_the_code_on_postgresql(postgres: PostgresServer) -> None:
     url = postgres.database()
     await (await open_store(url)).close()
@@ -128,6 +131,7 @@ async def test_the_migrations_make_exactly_the_tables_of_the_code_on_postgresql(
     engine.dispose()
 
 
+@pytest.mark.slow
 async def test_a_postgresql_database_of_a_newer_release_is_refused_with_the_fix(postgres: PostgresServer) -> None:
     url = postgres.database()
     await (await open_store(url)).close()
