@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,6 +98,7 @@ async def decide_at_once(running: Sequence[int], crowd: Sequence[Asked], look_ah
     return Outcome(int(given_up), len(new) - ahead, ahead)
 
 
+@pytest.mark.slow  # each example is a daemon with a store of its own
 @examples(60)
 @given(standing, crowds, st.integers(0, 4), st.sampled_from((4, 6, 8, 12, 16, 32)))
 def test_while_no_view_moves_whatever_a_batch_decides_it_writes(
