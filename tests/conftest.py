@@ -51,7 +51,8 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a store is that nothing was written to: every test that takes it holds on both databases."""
+    """Where a store is that nothing was written to: every test that takes it holds on both databases, on PostgreSQL in
+    `make test`."""
     if request.param == "sqlite":
         from tests.stores import new_file
 
