@@ -82,7 +82,7 @@ def _rows(starts: Sequence[Start], naive_s: float) -> list[Row]:
 def _start(fleet: LocalFleet, folder: Path, number: int, say: Say) -> Start:
     """One start with a job waiting, killed when that has its nomination."""
     manifest = gang(f"new-{number}", gpus=1, product=H100)
-    with fleet.hub.api() as api:
+    with fleet.hub.api() as api, httpx.Client(timeout=5.0, trust_env=False) as asking:
         new = make_one(api, f"new-{number}", State.WAITING, manifest)
         listen = f"127.0.0.1:{free_port()}"
         command = [sys.executable, "-m", "dispatcher.cli.main", "serve", "--blueprint", str(CONFIG)]
@@ -92,7 +92,7 @@ def _start(fleet: LocalFleet, folder: Path, number: int, say: Say) -> Start:
             process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=environment())
         started_s = time.monotonic()
         try:
-            ready_s = _until(lambda: _answers(listen), process, started_s)
+            ready_s = _until(lambda: _answers(asking, listen), process, started_s)
             path = f"{WORKLOADS.format(new.namespace)}/{new.name}"
             nominated_s = _until(
                 lambda: api.request("GET", path)["status"].get("nominatedClusterNames"), process, started_s
@@ -105,9 +105,10 @@ def _start(fleet: LocalFleet, folder: Path, number: int, say: Say) -> Start:
     return found
 
 
-def _answers(listen: str) -> bool:
+def _answers(asking: httpx.Client, listen: str) -> bool:
+    """By a client that is made once: to make one takes as long as to wait for the next question."""
     with suppress(httpx.HTTPError):
-        return httpx.get(f"http://{listen}/readyz", timeout=5.0, trust_env=False).status_code == 200
+        return asking.get(f"http://{listen}/readyz").status_code == 200
     return False
 
 

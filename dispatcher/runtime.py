@@ -88,6 +88,16 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
+async def happens(event: asyncio.Event, clock: Clock, at_most_s: float) -> None:
+    """Return when `event` is set or after `at_most_s` of the clock's time, whichever is first."""
+    async with asyncio.TaskGroup() as group:
+        timer = group.create_task(clock.sleep(at_most_s))
+        alarm = group.create_task(event.wait())
+        await asyncio.wait({timer, alarm}, return_when=asyncio.FIRST_COMPLETED)
+        timer.cancel()
+        alarm.cancel()
+
+
 class Waker:
     """Collapses any number of wake-ups into one; a loop waits for the next, or for its resync to come due."""
 
@@ -100,12 +110,7 @@ class Waker:
 
     async def wait(self, at_most_s: float) -> None:
         """Return when woken or after `at_most_s` of the clock's time, whichever is first."""
-        async with asyncio.TaskGroup() as group:
-            timer = group.create_task(self._clock.sleep(at_most_s))
-            alarm = group.create_task(self._event.wait())
-            await asyncio.wait({timer, alarm}, return_when=asyncio.FIRST_COMPLETED)
-            timer.cancel()
-            alarm.cancel()
+        await happens(self._event, self._clock, at_most_s)
         self._event.clear()
 
 

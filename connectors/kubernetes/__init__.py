@@ -6,6 +6,7 @@ Nothing is read or connected before `check_ready` or `run`: making these objects
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from connectors.kubernetes.client import ApiClient
@@ -45,6 +46,9 @@ __all__ = [
     "token_of",
 ]
 
+HUB_PAGE_OBJECTS = 500
+"""There is one hub, so its pages may be larger than those of tens of workers: fewer of them cost its server less."""
+
 
 def connect_hub(
     kubeconfig: Path | None,
@@ -58,8 +62,9 @@ def connect_hub(
 
     `write_mode` None = `check_ready` chooses the best that the hub allows.
     """
-    client = connect_hub_client(kubeconfig, clock)
-    return KubernetesHub(client, clock, feed_settings(silence_limit_s), observer, write_mode)
+    client, settings = connect_hub_client(kubeconfig, clock), feed_settings(silence_limit_s)
+    settings = replace(settings, watch=replace(settings.watch, page_objects=HUB_PAGE_OBJECTS))
+    return KubernetesHub(client, clock, settings, observer, write_mode)
 
 
 def connect_hub_client(kubeconfig: Path | None, clock: Clock) -> ApiClient:

@@ -13,11 +13,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from connectors.kubernetes.fields import Raw
+from connectors.kubernetes.fields import Raw, text
 from dispatcher.core.errors import Transient
 
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\n\r]*")
+_METADATA, _ITEMS = '"metadata"', '"items"'
+_MEMBER = re.compile(r'"metadata"[ \t\n\r]*:[ \t\n\r]*')
 
 
 def decoded(body: bytes) -> Any:
@@ -53,6 +55,24 @@ class Page:
             self._text = body.decode()
         except UnicodeDecodeError:
             raise self._not_json() from None
+
+    def next_token(self) -> str:
+        """The token of the next page, told before this one is read, so that it can be asked for meanwhile. Empty where
+        there is none, or where it stands neither before `items` nor at the end: then `metadata` tells it in time.
+
+        The list's own `metadata` is what nothing has opened before, or what nothing but the answer's end comes after.
+        """
+        at = self._text.find(_METADATA, 0, self._text.find(_ITEMS))
+        is_first = at >= 0 and self._text.count("{", 0, at) == 1 and "[" not in self._text[:at]
+        member = _MEMBER.match(self._text, at if is_first else self._text.rfind(_METADATA))
+        if member is None:
+            return ""
+        try:
+            metadata, end = _DECODER.raw_decode(self._text, member.end())
+        except ValueError:
+            return ""
+        is_own = isinstance(metadata, dict) and (is_first or self._text[end:].strip() == "}")
+        return text(metadata, "continue") if is_own else ""
 
     def items(self) -> Iterator[Raw]:
         """The objects in the order of the answer; entries that are no objects are left out.

@@ -7,14 +7,17 @@ its owner told, rather than lost or misread. Kueue v1beta2 shapes as in kueue-co
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from connectors.kubernetes.fields import (
+    ABSENT,
+    Condition,
     Raw,
     child,
     children,
-    condition,
+    conditions,
     instant,
     integer,
     own_keys,
@@ -58,7 +61,8 @@ def hub_workload(raw: Raw) -> HubWorkload:
     annotations = child(meta, "annotations")
     problems: list[str] = []
     owners = tuple(children(meta, "ownerReferences"))
-    finished = condition(raw, "Finished")
+    known = conditions(raw)
+    finished = known.get("Finished", ABSENT)
     index, group = _component(raw, problems)
     if instant(meta.get("creationTimestamp")) is None:
         problems.append("metadata.creationTimestamp: not a time")
@@ -78,10 +82,10 @@ def hub_workload(raw: Raw) -> HubWorkload:
         finished=finished.holds,
         finished_reason=sys.intern(finished.reason) if finished.holds else "",
         finished_at=finished.since,
-        quota_reserved_at=condition(raw, "QuotaReserved").since,
-        admitted_at=condition(raw, "Admitted").since,
-        evicted_at=condition(raw, "Evicted").since,
-        preempted_by=_preempted_by(raw),
+        quota_reserved_at=known.get("QuotaReserved", ABSENT).since,
+        admitted_at=known.get("Admitted", ABSENT).since,
+        evicted_at=known.get("Evicted", ABSENT).since,
+        preempted_by=_preempted_by(known),
         checks=tuple(_check(entry) for entry in children(status, "admissionChecks")),
         cluster_name=ClusterName(shared(status, "clusterName")) or None,
         nominated=tuple(ClusterName(name) for name in texts(status, "nominatedClusterNames")),
@@ -97,9 +101,9 @@ def hub_workload(raw: Raw) -> HubWorkload:
     )
 
 
-def _preempted_by(raw: Raw) -> str:
+def _preempted_by(known: Mapping[str, Condition]) -> str:
     """Why it is preempted, as long as that is what it is evicted for."""
-    evicted, preempted = condition(raw, "Evicted"), condition(raw, "Preempted")
+    evicted, preempted = known.get("Evicted", ABSENT), known.get("Preempted", ABSENT)
     return sys.intern(preempted.reason) if evicted.holds and evicted.reason == PREEMPTED and preempted.holds else ""
 
 
@@ -242,8 +246,8 @@ class CopyRecord:
 def worker_copy(raw: Raw) -> CopyRecord:
     """A Workload as a worker holds it: a copy of ours, or local work that uses the same queues."""
     meta, spec, status = child(raw, "metadata"), child(raw, "spec"), child(raw, "status")
-    quota, evicted = condition(raw, "QuotaReserved"), condition(raw, "Evicted")
-    finished = condition(raw, "Finished")
+    known = conditions(raw)
+    quota, evicted, finished = (known.get(kind, ABSENT) for kind in ("QuotaReserved", "Evicted", "Finished"))
     owner = _owner(raw, tuple(children(meta, "ownerReferences")))
     copy = WorkerCopy(
         uid=text(meta, "uid"),
@@ -255,7 +259,7 @@ def worker_copy(raw: Raw) -> CopyRecord:
         priority=integer(spec, "priority"),
         quota_reserved_at=quota.since,
         quota_message=quota.message,
-        admitted_at=condition(raw, "Admitted").since,
+        admitted_at=known.get("Admitted", ABSENT).since,
         evicted_at=evicted.since,
         evicted_reason=sys.intern(evicted.reason) if evicted.holds else "",
         finished=finished.holds,
@@ -265,7 +269,7 @@ def worker_copy(raw: Raw) -> CopyRecord:
         pod_sets=_assigned(spec, status),
         job_kind=owner.kind if owner is not None else "",
         job_name=sys.intern(owner.name) if owner is not None else "",
-        preempted_by=_preempted_by(raw),
+        preempted_by=_preempted_by(known),
     )
     return CopyRecord(copy, owner.uid if owner is not None else "")
 

@@ -7,7 +7,7 @@ one odd object. What must not be guessed (quantities, times that rank workloads)
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -26,17 +26,19 @@ one object's own passes through."""
 
 def child(raw: Raw, *path: str) -> Raw:
     """The object below `path`; empty when it is absent or not an object."""
-    value: Any = raw
+    found = raw
     for step in path:
-        value = value.get(step) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
+        value = found.get(step)
+        if not isinstance(value, dict):
+            return {}
+        found = value
+    return found
 
 
-def children(raw: Raw, key: str) -> Iterator[Raw]:
+def children(raw: Raw, key: str) -> Sequence[Raw]:
     """The objects in a list; entries that are no objects are left out."""
     value = raw.get(key)
-    if isinstance(value, list):
-        yield from (entry for entry in value if isinstance(entry, dict))
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else ()
 
 
 def text(raw: Raw, key: str) -> str:
@@ -61,8 +63,12 @@ def texts(raw: Raw, key: str) -> tuple[str, ...]:
 
 def instant(value: object) -> datetime | None:
     """An RFC 3339 time as the API writes it ("2026-08-01T10:00:00Z", fractions allowed); None when it is not one."""
-    if not isinstance(value, str):
-        return None
+    return _instant(value) if isinstance(value, str) else None
+
+
+@lru_cache(maxsize=SHARED)
+def _instant(value: str) -> datetime | None:
+    """What happens to an object happens within one second, mostly: its conditions have the same instant."""
     try:
         parsed = datetime.fromisoformat(value)
     except ValueError:
@@ -111,20 +117,28 @@ class Condition:
         return self.changed_at if self.holds else None
 
 
-_ABSENT = Condition("", "", "", None)
+ABSENT = Condition("", "", "", None)
 
 
 def condition(raw: Raw, kind: str) -> Condition:
     """The condition of that type; one that does not hold when it is absent."""
+    return conditions(raw).get(kind, ABSENT)
+
+
+def conditions(raw: Raw) -> dict[str, Condition]:
+    """All conditions by their type, for who asks for several; of two of a type the first counts."""
+    found: dict[str, Condition] = {}
     for entry in children(child(raw, "status"), "conditions"):
-        if entry.get("type") == kind:
-            return Condition(
+        found.setdefault(
+            text(entry, "type"),
+            Condition(
                 text(entry, "status"),
                 text(entry, "reason"),
                 text(entry, "message"),
                 instant(entry.get("lastTransitionTime")),
-            )
-    return _ABSENT
+            ),
+        )
+    return found
 
 
 def resources(raw: Raw) -> Resources:

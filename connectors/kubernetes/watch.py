@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -33,6 +34,9 @@ from dispatcher.runtime import Waker
 
 T = TypeVar("T")
 
+PAGES = 2
+"""Of each cluster: one that is read, and one that the server makes meanwhile. A server takes longer to make a page than
+we to read it, so that one after the other a start would wait as long as it works."""
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError)
 """What a decoder may raise for one odd object; QuantityError is a ValueError."""
 
@@ -93,8 +97,21 @@ class Surroundings:
     clock: Clock
     settings: WatchSettings
     observer: Observer
-    one_page: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a page is fetched and read: of each cluster there is one page in memory, whatever its kinds need."""
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PAGES))
+    """One is held while a page is fetched and read: of each cluster there are so many in memory, whatever its kinds
+    need."""
+
+
+class _Listing(Generic[T]):
+    """What has been read of a list so far. `newest` is set when the page that was last asked for has been read, `whole`
+    when that was the last of all."""
+
+    def __init__(self) -> None:
+        self.found: dict[Key, tuple[int | None, T | None]] = {}
+        self.version = ""
+        self.whole = asyncio.Event()
+        self.newest = asyncio.Event()
+        self.newest.set()
 
 
 class _Silent(Exception):
@@ -180,30 +197,39 @@ class Informer(Generic[T]):
         return not self._resource_version or self._around.clock.monotonic_s() >= self._list_due_s
 
     async def _list(self) -> None:
-        around, listed, token = self._around, dict[Key, tuple[int | None, T | None]](), ""
-        while True:
-            params = {"limit": str(around.settings.page_objects), **self._selector()}
-            if token:
-                params["continue"] = token
-            async with around.one_page:
-                token, version = await self._read_page(params, listed)
-            if not token:
-                break
-        self._adopt_list(listed, version)
+        listing: _Listing[T] = _Listing()
+        async with one_error() as group:
+            group.create_task(self._page(listing, "", group))
+            await listing.whole.wait()
+        self._adopt_list(listing.found, listing.version)
         self._heard()
 
-    async def _read_page(
-        self, params: Mapping[str, str], listed: dict[Key, tuple[int | None, T | None]]
-    ) -> tuple[str, str]:
-        """Fetch a page and project it, some objects at a time. Returns its continue token and its version."""
+    async def _page(self, listing: _Listing[T], token: str, group: asyncio.TaskGroup) -> None:
+        """Fetch a page and project it, some objects at a time. The next one is asked for as soon as its token is known,
+        and read when this one has been."""
         client, size = self._around.client, self._around.settings.slice_objects
-        page = await client.listed(self.kind.path, params, METADATA_LIST if self.kind.metadata_only else JSON)
-        for at, raw in enumerate(page.items()):
-            if at % size == 0:
-                await client.turns.take()
-            meta = child(raw, "metadata")
-            listed[_key(meta)] = (version_number(text(meta, "resourceVersion")), self._decoded(raw))
-        return text(page.metadata, "continue"), text(page.metadata, "resourceVersion")
+        params = {"limit": str(self._around.settings.page_objects), **self._selector()}
+        if token:
+            params["continue"] = token
+        before, read = listing.newest, asyncio.Event()
+        listing.newest = read
+        async with self._around.places:
+            page = await client.listed(self.kind.path, params, METADATA_LIST if self.kind.metadata_only else JSON)
+            ahead = page.next_token()
+            if ahead:
+                group.create_task(self._page(listing, ahead, group))
+            await before.wait()
+            for at, raw in enumerate(page.items()):
+                if at % size == 0:
+                    await client.turns.take()
+                meta = child(raw, "metadata")
+                listing.found[_key(meta)] = (version_number(text(meta, "resourceVersion")), self._decoded(raw))
+        listing.version, after = text(page.metadata, "resourceVersion"), text(page.metadata, "continue")
+        read.set()
+        if not after:
+            listing.whole.set()
+        elif not ahead:
+            group.create_task(self._page(listing, after, group))
 
     def _adopt_list(self, listed: dict[Key, tuple[int | None, T | None]], version: str) -> None:
         """A list older than what was seen is not believed twice; the third time the server's store was put back."""
@@ -397,12 +423,20 @@ def _key(meta: Raw) -> Key:
 
 
 async def guarded(work: Coroutine[Any, Any, None], guard: Coroutine[Any, Any, None]) -> None:
-    """Run `work` to its end unless `guard` raises first. One exception comes out, not a group."""
+    """Run `work` to its end unless `guard` raises first."""
+    async with one_error() as group:
+        watchman = group.create_task(guard)
+        await work
+        watchman.cancel()
+
+
+@asynccontextmanager
+async def one_error() -> AsyncIterator[asyncio.TaskGroup]:
+    """A TaskGroup out of which one exception comes, not a group. Whoever opens it waits inside for its work: a task
+    that fails while a group only ends leaves its owner, before Python 3.13, as one that was cancelled."""
     try:
         async with asyncio.TaskGroup() as group:
-            watchman = group.create_task(guard)
-            await work
-            watchman.cancel()
+            yield group
     except BaseExceptionGroup as errors:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 from dispatcher.app.server import ApiServer
 from dispatcher.core.errors import EntrepotError, Transient
@@ -42,7 +43,7 @@ from dispatcher.loops.replicas import OpenStore, ReplicaLoop
 from dispatcher.loops.shadow import ShadowLoop
 from dispatcher.loops.watch_copies import CopiesLoop
 from dispatcher.metrics import Metrics
-from dispatcher.runtime import Health, LoopHealth, Supervisor, Waker, calm_collector
+from dispatcher.runtime import Health, LoopHealth, Supervisor, Waker, calm_collector, happens
 from dispatcher.state import BlueprintStatus, BundleEvent, FleetState
 from dispatcher.store import SqlStore
 from dispatcher.web.late import App, LateApi
@@ -55,6 +56,8 @@ KEEP = timedelta(days=30)
 """How long decisions of workloads that are gone stay in the store."""
 KEEP_AUDIT = timedelta(days=400)
 """How long rows of the audit log stay, unless there are too many: a year, and time to look at it."""
+HEAD_START_S = 20.0
+"""So long dispatch is let through first at a start: a hub or a store that is away keeps nobody else."""
 STORE_PATIENCE_S = 30.0
 """A leader that cannot reach the store for this long lets another try."""
 
@@ -217,8 +220,8 @@ class Daemon:
             self.workers.start(group)
             self._start_loops(group, {notify.LOOP: self.notices.run, reload.LOOP: reloads.run})
             self._start_loops(group, {dispatch.LOOP: self.dispatch.run, gauges.LOOP: gauge_loop.run})
-            self._start_loops(group, {watch_copies.LOOP: self.copies.run, legality.LOOP: self.legality.run})
-            self._start_loops(group, {idle.LOOP: self.idle.run})
+            behind = {watch_copies.LOOP: self.copies.run, legality.LOOP: self.legality.run, idle.LOOP: self.idle.run}
+            self._start_loops(group, {name: partial(self._behind_dispatch, run) for name, run in behind.items()})
             reading = CatalogLoop(self.state, self.around.catalog, self.metrics, self.health)
             watched = supervise(catalog.LOOP, reading.run, limit_s=catalog.LIMIT_S)
             group.create_task(watched, name=catalog.LOOP)
@@ -236,6 +239,12 @@ class Daemon:
     def _start_loops(self, group: asyncio.TaskGroup, loops: dict[str, Callable[[], Awaitable[None]]]) -> None:
         for name, loop in loops.items():
             group.create_task(self.supervisor.supervise(name, loop), name=name)
+
+    async def _behind_dispatch(self, loop: Callable[[], Awaitable[None]]) -> None:
+        """Run what looks through everything that is on the hub, once dispatch has been through it: the same event loop
+        does both, and a job that waited for our start waits for a cluster, not for what runs to be judged again."""
+        await happens(self.dispatch.settled, self.around.clock, HEAD_START_S)
+        await loop()
 
     def _views_changed(self) -> None:
         self.waker.wake()

@@ -14,9 +14,10 @@ from connectors.kubernetes.turns import Turns
 from dispatcher.core.errors import Transient
 
 VALUES = st.recursive(st.text(max_size=6) | st.integers(), lambda inner: st.lists(inner, max_size=3), max_leaves=5)
-ITEMS = st.lists(st.dictionaries(st.text(max_size=4), VALUES, max_size=3), max_size=4)
+NAMES = st.text(max_size=4) | st.sampled_from(["metadata", "continue", "items"])
+ITEMS = st.lists(st.dictionaries(NAMES, VALUES | st.just({"continue": "an object's"}), max_size=3), max_size=4)
 LAYOUTS = st.fixed_dictionaries(
-    {"items": ITEMS | st.none() | st.just({}), "metadata": st.dictionaries(st.text(max_size=9), st.text(), max_size=3)},
+    {"items": ITEMS | st.none() | st.just({}), "metadata": st.dictionaries(NAMES, st.text(), max_size=3)},
     optional={"kind": st.text(), "odd": ITEMS, "apiVersion": st.just("v1")},
 )
 
@@ -29,8 +30,29 @@ def test_a_page_says_what_the_whole_answer_says(
 ) -> None:
     whole = dict(members)
     page = Page(json.dumps(whole, indent=indent, ensure_ascii=ascii_only).encode(errors="surrogatepass"), "there")
+    ahead = page.next_token()
     assert list(page.items()) == (whole["items"] if isinstance(whole["items"], list) else [])
     assert page.metadata == whole["metadata"]
+    assert ahead in ("", page.metadata.get("continue"))
+
+
+OWN, OTHER = '"metadata":{"continue":"next","resourceVersion":"7"}', '{"metadata":{"continue":"an object\'s"}}'
+
+
+@pytest.mark.parametrize(
+    ("body", "token"),
+    [
+        pytest.param(f'{{"kind":"List",{OWN},"items":[{OTHER}]}}', "next", id="the-api-own-kinds-have-it-first"),
+        pytest.param(f'{{"items":[{OTHER}],"kind":"List",{OWN}}}', "next", id="custom-resources-have-it-last"),
+        pytest.param(f'{{"items":[{OTHER}],{OWN},"z":[{OTHER}]}}', "", id="elsewhere-it-is-told-in-time"),
+        pytest.param(f'{{"a":[{OTHER}],"items":[],{OWN}}}', "next", id="what-stands-before-the-items-may-be-an-object"),
+        pytest.param(f'{{"items":[{OTHER}]}}', "", id="what-stands-at-the-end-may-be-an-object"),
+        pytest.param('{"kind":"metadata","items":[],"metadata":{}}', "", id="the-last-page"),
+        pytest.param('{"items":[],"metadata":', "", id="half-an-answer"),
+    ],
+)
+def test_the_next_page_can_be_asked_for_before_this_one_is_read(body: str, token: str) -> None:
+    assert Page(body.encode(), "there").next_token() == token
 
 
 def test_what_is_no_object_in_a_list_is_left_out() -> None:

@@ -18,6 +18,7 @@ from connectors.kubernetes.cache import Cache
 from connectors.kubernetes.client import ApiClient
 from connectors.kubernetes.fields import Raw, child, text
 from connectors.kubernetes.kubeconfig import Access, parse
+from connectors.kubernetes.turns import Turns
 from connectors.kubernetes.watch import Informer, Kind, Surroundings, WatchSettings, guarded
 from dispatcher.core.errors import Transient
 from tests.connectors.apiserver import KUEUE, ApiServer, always, named
@@ -44,6 +45,17 @@ class Fixed:
 
     async def read(self) -> Access:
         return self.access
+
+
+class Withheld(Turns):
+    """Nobody has a turn until they are `given`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given = asyncio.Event()
+
+    async def take(self) -> None:
+        await self.given.wait()
 
 
 @dataclass
@@ -84,11 +96,13 @@ def thing(name: str, value: str = "1", **spec: object) -> Raw:
 
 
 @asynccontextmanager
-async def bed(api: ApiServer, settings: WatchSettings | None = None, kind: Kind | None = None) -> AsyncIterator[Bed]:
+async def bed(
+    api: ApiServer, settings: WatchSettings | None = None, kind: Kind | None = None, turns: Turns | None = None
+) -> AsyncIterator[Bed]:
     """An informer that runs against `api`."""
     clock, counts, wakes = FakeClock(), Counts(), list[float]()
     api.serve(PATH)
-    client = ApiClient("one", Fixed(parse(api.kubeconfig())), clock)
+    client = ApiClient("one", Fixed(parse(api.kubeconfig())), clock, turns=turns)
     around = Surroundings(client, clock, settings or WatchSettings(), counts)
     informer = Informer(kind or Kind("workloads", PATH), project, around)
     task = asyncio.get_running_loop().create_task(informer.run(lambda: wakes.append(clock.monotonic_s())))
@@ -125,8 +139,10 @@ async def test_it_lists_by_pages_then_follows_every_change(api: ApiServer) -> No
         await eventually(lambda: b.names() == ["w1:2", "w2:1", "w3:1", "w4:1", "w9:1"])
 
 
-async def test_a_page_is_gone_before_the_next_is_waited_for(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hundreds of informers list at once: a page that each holds while it waits would be the daemon's memory."""
+async def test_no_more_than_one_page_is_held_while_the_next_is_waited_for(
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of informers list at once: pages that each holds while it waits would be the daemon's memory."""
     pages: list[weakref.ref[Page]] = []
     held: list[int] = []
     fetch = ApiClient.listed
@@ -143,7 +159,41 @@ async def test_a_page_is_gone_before_the_next_is_waited_for(api: ApiServer, monk
     async with bed(api, WatchSettings(page_objects=2)) as b:
         await b.watched()
         assert len(b.names()) == 5
-    assert held == [0, 0, 0]
+    assert held == [0, 1, 1]
+
+
+async def test_the_next_page_is_on_its_way_while_one_is_read(api: ApiServer) -> None:
+    """A server takes as long to make a page as we to read it: one after the other, a start would take both."""
+    for number in range(5):
+        api.put(PATH, thing(f"w{number}"))
+    turns = Withheld()
+    async with bed(api, WatchSettings(page_objects=2), turns=turns) as b:
+        await eventually(lambda: len(api.requests("LIST", PATH)) == 2)
+        await settle()
+        assert [s.query.get("continue") for s in api.requests("LIST", PATH)] == [None, "2"]
+        assert not b.informer.synced
+        turns.given.set()
+        await b.watched()
+        assert [s.query.get("continue") for s in api.requests("LIST", PATH)] == [None, "2", "4"]
+        assert b.names() == [f"w{n}:1" for n in range(5)]
+
+
+async def test_a_page_that_does_not_come_ends_the_list_and_it_is_listed_again(api: ApiServer) -> None:
+    for number in range(5):
+        api.put(PATH, thing(f"w{number}"))
+    broken = always(500)
+
+    async def second_page_breaks(request: web.Request) -> web.StreamResponse | None:
+        return await broken(request) if request.query.get("continue") == "2" else None
+
+    api.faults["LIST", PATH] = second_page_breaks
+    async with bed(api, WatchSettings(page_objects=2)) as b:
+        await eventually(lambda: b.counts.seen == ["failed"])
+        assert (b.names(), b.informer.synced) == ([], False)
+        del api.faults["LIST", PATH]
+        await b.clock.advance(30)
+        await b.watched()
+        assert b.names() == [f"w{n}:1" for n in range(5)]
 
 
 async def test_the_watch_asks_for_bookmarks_from_the_list_on_with_a_server_side_timeout(api: ApiServer) -> None:

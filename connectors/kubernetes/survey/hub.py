@@ -203,7 +203,7 @@ def _job(raw: Raw, kind: str) -> JobFacts:
 def _workload(raw: Raw) -> tuple[HubWorkloadFacts, bool]:
     """The Workload, and whether its status was written through the old API."""
     meta = child(raw, "metadata")
-    owner: Raw = next(children(meta, "ownerReferences"), {})
+    owner: Raw = next(iter(children(meta, "ownerReferences")), {})
     found = HubWorkloadFacts(
         namespace=text(meta, "namespace"),
         name=text(meta, "name"),

@@ -12,10 +12,10 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+if TYPE_CHECKING:  # loaded by the first who signs or checks: a start whose rules nobody signs does not wait for it
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 _PLAIN, _PREHASHED, _NO_PASSWORD, _BLAKE2B = b"Ed", b"ED", b"\0\0", b"B2"
 _KEY_ID, _KEY, _SEED, _SIGNATURE, _SUM = 8, 32, 32, 64, 32
@@ -57,8 +57,7 @@ class SecretKey:
     seed: bytes = field(repr=False)
 
     def public(self) -> PublicKey:
-        key = Ed25519PrivateKey.from_private_bytes(self.seed).public_key()
-        return PublicKey(self.id, key.public_bytes(Encoding.Raw, PublicFormat.Raw))
+        return PublicKey(self.id, _private(self.seed).public_key().public_bytes_raw())
 
     def text(self) -> str:
         """The key as minisign writes one without a password."""
@@ -82,12 +81,18 @@ def sign(content: bytes, key: SecretKey, comment: str) -> str:
     """
     if "\n" in comment or "\r" in comment:
         raise ValueError("a comment is one line")
-    private = Ed25519PrivateKey.from_private_bytes(key.seed)
+    private = _private(key.seed)
     signature = private.sign(hashlib.blake2b(content).digest())
     whole = private.sign(signature + comment.encode())
     body = base64.b64encode(_PREHASHED + bytes.fromhex(key.id)[::-1] + signature).decode()
     said = f"{_COMMENT}signature from minisign secret key {key.id}"
     return f"{said}\n{body}\n{_TRUSTED}{comment}\n{base64.b64encode(whole).decode()}\n"
+
+
+def _private(seed: bytes) -> Ed25519PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(seed)
 
 
 def verify(content: bytes, signature: str, keys: Iterable[PublicKey]) -> PublicKey:
@@ -102,6 +107,9 @@ def verify(content: bytes, signature: str, keys: Iterable[PublicKey]) -> PublicK
     if key is None:
         listed = ", ".join(sorted(known)) or "none"
         raise SignatureError(f"signed by key {key_id}, which is not trusted", f"sign with one of these keys: {listed}")
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     public = Ed25519PublicKey.from_public_bytes(key.raw)
     signed = hashlib.blake2b(content).digest() if algorithm == _PREHASHED else content
     again = "sign it again: entrepot policy sign"
