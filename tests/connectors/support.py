@@ -59,9 +59,12 @@ class FakeClock:
 
 
 class EagerClock(FakeClock):
-    """Sleeping moves the clock itself: for code that sleeps between tries and is awaited directly."""
+    """Sleeping moves the clock itself: for code that sleeps between tries and is awaited directly. `pauses` counts."""
+
+    pauses = 0
 
     async def sleep(self, seconds: float) -> None:
+        self.pauses += 1
         self.elapsed_s += seconds
         await asyncio.sleep(0)
 
