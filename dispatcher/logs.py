@@ -61,6 +61,7 @@ PROBLEMS = (
     "store_not_pruned",
     "store_not_reachable",
     "store_went_back",
+    "token_expiry_unknown",
     "token_not_read",
     "wait_not_recorded",
     "watch_failed",

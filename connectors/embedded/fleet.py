@@ -180,7 +180,7 @@ class EmbeddedFleet:
             self.worker_clusters[ClusterName(cluster)].submit(spec)
 
     def create_workload(self, workload: HubWorkload) -> WorkloadUid:
-        """Create a bare Workload on the hub, with no job behind it."""
+        """Create a Workload on the hub: a bare one, or a further slice of the job that it names as its owner."""
         self.advance()
         return self.hub_cluster.create_workload(workload)
 

@@ -134,8 +134,10 @@ class Hub:
         job.workload = self._add(base, job.spec)
 
     def create_workload(self, base: HubWorkload) -> WorkloadUid:
-        """Somebody creates a bare Workload, with no job behind it."""
-        return self._add(replace(base, uid=WorkloadUid(self._next_uid()), created_at=self.world.stamp()), None).uid
+        """Somebody creates a Workload: a bare one, or a further slice of the job that it names as its owner."""
+        owner = base.owner.uid if base.owner is not None else ""
+        job = next((found.spec for found in self.jobs.values() if found.uid == owner), None)
+        return self._add(replace(base, uid=WorkloadUid(self._next_uid()), created_at=self.world.stamp()), job).uid
 
     def _add(self, base: HubWorkload, job: JobSpec | None) -> Workload:
         workload = Workload(base=base, seq=self._made, queue_order_at=base.created_at, priority=base.priority, job=job)

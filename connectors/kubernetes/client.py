@@ -25,11 +25,13 @@ from aiohttp.typedefs import Query
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from connectors.kubernetes import faults
+from connectors.kubernetes.bearer import Bearer, Rhythm
 from connectors.kubernetes.body import Page, decoded
-from connectors.kubernetes.credentials import Source, bearer, same_endpoint
+from connectors.kubernetes.credentials import Source, same_endpoint
 from connectors.kubernetes.faults import NETWORK_ERRORS
 from connectors.kubernetes.fields import Raw, child, text
 from connectors.kubernetes.kubeconfig import Access, BadKubeconfig
+from connectors.kubernetes.plugin import DEADLINE_S
 from connectors.kubernetes.turns import Turns
 from dispatcher.core.errors import EntrepotError, Refused, Transient
 from dispatcher.core.ports import Clock
@@ -58,6 +60,8 @@ class Deadlines:
     reread_s: float = 60.0
     """A token file is read again when its content is older than this (FR-AUT-03)."""
     plugin_s: float = 600.0
+    """A plugin runs again when its token is older than this, unless it says when it expires: then before that."""
+    plugin_run_s: float = DEADLINE_S
     reload_gap_s: float = 5.0
     """A 401 makes us read the source at most this often: a revoked credential must not become a storm."""
 
@@ -108,8 +112,7 @@ class ApiClient:
         self._access: Access | None = None
         self._session: aiohttp.ClientSession | None = None
         self._streams: list[aiohttp.ClientResponse] = []
-        self._token: str | None = None
-        self._token_read_s = float("-inf")
+        self._bearer: Bearer | None = None
         self._reloaded_s = float("-inf")
 
     # --- calls ---
@@ -278,8 +281,9 @@ class ApiClient:
             await self._close_session()
             self._session = _new_session(context)
             self.generation += 1
-        self._access, self.problem = access, None
-        self._token_read_s = float("-inf")
+        rhythm = Rhythm(self._deadlines.reread_s, self._deadlines.plugin_s, self._deadlines.plugin_run_s)
+        self._access, self._bearer = access, Bearer(self.name, access, self._clock, rhythm)
+        self.problem = None
         if known is not None:
             get_logger().info("credentials_changed", cluster=self.name, generation=self.generation)
 
@@ -297,7 +301,9 @@ class ApiClient:
             now_s = self._clock.monotonic_s()
             if now_s - self._reloaded_s < self._deadlines.reload_gap_s:
                 return False
-            self._reloaded_s, self._token_read_s = now_s, float("-inf")
+            self._reloaded_s = now_s
+            if self._bearer is not None:
+                self._bearer.refused()
             await self._refresh()
             return self.problem is None
 
@@ -312,26 +318,10 @@ class ApiClient:
     async def _credentials(self) -> _Sent:
         if self.problem is not None:
             raise BadKubeconfig(f"{self.name}: {self.problem}")
-        access, session = self._access, self._session
-        if access is None or session is None:
+        access, session, bearer = self._access, self._session, self._bearer
+        if access is None or session is None or bearer is None:
             raise Transient(f"{self.name}: credentials are being replaced")
-        return _Sent(access, session, await self._bearer(access))
-
-    async def _bearer(self, access: Access) -> str | None:
-        if access.token is not None:
-            return access.token
-        if access.token_file is None and access.plugin is None:
-            return None
-        limit_s = self._deadlines.reread_s if access.plugin is None else self._deadlines.plugin_s
-        if self._clock.monotonic_s() - self._token_read_s >= limit_s:
-            self._token_read_s = self._clock.monotonic_s()
-            try:
-                self._token = await bearer(access)
-            except EntrepotError as error:
-                if self._token is None:
-                    raise
-                get_logger().warning("token_not_read", cluster=self.name, error=str(error))
-        return self._token
+        return _Sent(access, session, await bearer.value())
 
     async def close(self) -> None:
         """Close all connections. A later call opens new ones."""

@@ -49,7 +49,7 @@ class FileSource:
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> Access:
-        return parse(_content(self.path, "kubeconfig"), self.path.parent)
+        return parse(file_content(self.path, "kubeconfig"), self.path.parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class InClusterSource:
         if not self.host or not self.port:
             raise BadKubeconfig("not in a cluster: give a kubeconfig file, or run as a pod with a service account")
         host = f"[{self.host}]" if ":" in self.host else self.host
-        authority = _content(self.directory / "ca.crt", "ca.crt of the service account")
+        authority = file_content(self.directory / "ca.crt", "ca.crt of the service account")
         return Access(
             server=f"https://{host}:{self.port}",
             ca_pem=authority.decode("ascii", "replace"),
@@ -121,7 +121,7 @@ async def key_of(credentials: Credentials, get: GetSecret) -> bytes:
         Transient: it cannot be read now.
     """
     if credentials.file is not None:
-        return await asyncio.to_thread(_content, Path(credentials.file), "key file")
+        return await asyncio.to_thread(file_content, Path(credentials.file), "key file")
     where = credentials.secret_namespace or "", credentials.secret_name or ""
     return await secret_value(get, *where, credentials.secret_key)
 
@@ -151,51 +151,13 @@ class NoSource:
         raise BadKubeconfig(self.reason)
 
 
-async def bearer(access: Access) -> str | None:
-    """The token to send now: inline, from the token file, or from the plugin. None when a certificate speaks for us.
+def file_content(path: Path, what: str) -> bytes:
+    """A small file, whole.
 
     Raises:
-        BadKubeconfig: the plugin cannot be run or gives no token.
-        Transient: the token file cannot be read now.
+        BadKubeconfig: there is none.
+        Transient: it cannot be read now.
     """
-    if access.token is not None:
-        return access.token
-    if access.token_file is not None:
-        return await asyncio.to_thread(_token_from, access.token_file)
-    if access.plugin is not None:
-        return await _token_by_plugin(access)
-    return None
-
-
-def _token_from(path: Path) -> str:
-    token = _content(path, "token file").decode("ascii", "replace").strip()
-    if not token:
-        raise Transient("the token file is empty")
-    return token
-
-
-async def _token_by_plugin(access: Access) -> str:
-    """Run the plugin by kubernetes-asyncio, imported here because it costs 40 MB that most daemons do not need."""
-    from kubernetes_asyncio.config.exec_provider import ExecProvider
-    from kubernetes_asyncio.config.kube_config import ConfigNode
-
-    assert access.plugin is not None
-    command = access.plugin.command
-    try:
-        async with asyncio.timeout(30):
-            status = await ExecProvider(ConfigNode("exec", dict(access.plugin.config))).run()
-    except TimeoutError:
-        raise Transient(f"credential plugin {command!r} did not answer within 30 s") from None
-    except Exception:  # noqa: BLE001 - a foreign program: whatever it throws means no token, its text may hold one
-        raise BadKubeconfig(f"credential plugin {command!r} failed: run it by hand to see why") from None
-    token = status.get("token") if isinstance(status, dict) else None
-    if not isinstance(token, str) or not token:
-        raise BadKubeconfig(f"credential plugin {command!r} gave no token")
-    return token
-
-
-def _content(path: Path, what: str) -> bytes:
-    """A small file, whole."""
     try:
         with path.open("rb") as file:
             return file.read(_FILE_LIMIT)

@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
+from connectors.kubernetes.bearer import read_token
 from connectors.kubernetes.credentials import (
     FileSource,
     InClusterSource,
     NoSource,
     SecretSource,
-    bearer,
     same_endpoint,
 )
 from connectors.kubernetes.faults import NotFound
 from connectors.kubernetes.fields import Raw
 from connectors.kubernetes.kubeconfig import Access, BadKubeconfig, parse
+from connectors.kubernetes.plugin import Token
 from dispatcher.core.errors import Transient
 from tests.connectors.support import authority, b64, kubeconfig, write
 
@@ -187,7 +188,7 @@ async def test_in_cluster_reads_the_service_account(tmp_path: Path) -> None:
     write(tmp_path / "token", b"pod-token")
     access = await InClusterSource("fd00::1", "443", tmp_path).read()
     assert access.server == "https://[fd00::1]:443"
-    assert await bearer(access) == "pod-token"
+    assert await read_token(access) == Token("pod-token")
 
 
 async def test_outside_a_cluster_it_says_what_to_do() -> None:
@@ -198,21 +199,6 @@ async def test_outside_a_cluster_it_says_what_to_do() -> None:
 async def test_no_credentials_is_said_as_such() -> None:
     with pytest.raises(BadKubeconfig, match="names no credentials"):
         await NoSource("the blueprint names no credentials for this cluster").read()
-
-
-async def test_a_credential_plugin_of_a_mounted_kubeconfig_is_run(tmp_path: Path) -> None:
-    answer = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"plugged"}}'
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "echo", "args": [answer]}
-    assert await bearer(parse(kubeconfig(URL, TRUST, None, user_exec=plugin), tmp_path)) == "plugged"
-
-
-@pytest.mark.parametrize("arguments", [["no json " + SECRET], ["{}"]], ids=["prints nonsense", "gives no token"])
-async def test_a_broken_plugin_is_named_and_its_output_is_not(tmp_path: Path, arguments: list[str]) -> None:
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "echo", "args": arguments}
-    with pytest.raises(BadKubeconfig) as caught:
-        await bearer(parse(kubeconfig(URL, TRUST, None, user_exec=plugin), tmp_path))
-    assert "'echo'" in str(caught.value)
-    assert SECRET not in str(caught.value)
 
 
 def test_a_new_token_alone_keeps_the_connections() -> None:

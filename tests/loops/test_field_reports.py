@@ -12,7 +12,7 @@ from dispatcher.core.decision import Outcome, Reason
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.policy import ComputePrice, Policy
 from dispatcher.core.ports import Nomination
-from dispatcher.core.waiting import Phase
+from dispatcher.core.waiting import Phase, standing
 from dispatcher.core.watchdog import FindingCode
 from dispatcher.core.workload import WorkloadClass
 from dispatcher.web.look import Look
@@ -250,6 +250,53 @@ async def test_fr_wat_03_the_last_name_is_taken_off_and_the_job_is_decided_anew(
     for name in (gone, kept):
         candidate = decision.candidate(ClusterName(name))
         assert candidate is None or Reason.MULTIKUEUE_INACTIVE in {r.reason for r in candidate.rejections}
+
+
+CAPS = {"one": (1, 1), "two": (2, 2), "as long as the API allows: every cluster with such cards": (20, 4)}
+
+
+@pytest.mark.parametrize(("cap", "length"), CAPS.values(), ids=CAPS.keys())
+async def test_fr_scl_01_a_list_that_nobody_takes_ends_at_the_cap(tmp_path: Path, cap: int, length: int) -> None:
+    """Best first and one at a time; at `max_nominations` it stays as it is, however long nobody takes the work."""
+    policy, _ = example()
+    bench = await start(tmp_path, policy=replace(policy, limits=replace(policy.limits, max_nominations=cap)))
+    told = Listening(bench, not_taken=9)
+    bench.fleet.submit(gang("train-a", product=H100))
+    for _ in range(100):
+        await bench.step(20.0)
+    last = bench.workload("train-a").nominated
+    assert lists(told.writes) == [last[:at] for at in range(1, length + 1)]
+    assert bench.phase("train-a") is Phase.NOMINATED
+    await bench.store.close()
+
+
+async def test_fr_nom_11_a_resize_of_a_placed_slice_is_no_new_nomination_and_why_says_where_it_goes(
+    tmp_path: Path,
+) -> None:
+    """An elastic group runs with four pods and asks for eight; whether there is room for them is Kueue's matter."""
+    bench = await start(tmp_path)
+    watched, told = watch(bench), Listening(bench)
+    bench.fleet.submit(gang("ring", pods=4, gpus=1, duration="900s"))
+    await watched.until(lambda: bench.phase("ring") is Phase.PLACED)
+    old = bench.workload("ring")
+    (pods,) = old.pod_sets
+    grown = replace(
+        old, name=f"{old.name}-grown", pod_sets=(replace(pods, count=8),), replaces_slice=f"{old.namespace}/{old.name}"
+    )
+    uid = bench.fleet.create_workload(grown)
+    told.writes.clear()
+    before = old.resource_version, len(await bench.store.recent(100))
+    for _ in range(300):
+        await watched.step(1.0)
+    new = bench.state.hub_view().workloads[uid]
+    assert standing(new, bench.state.hub_view()).phase is Phase.SLICE_PINNED
+    assert (told.writes, new.nominated, uid in bench.state.latest) == ([], (), False)
+    old = bench.state.hub_view().workloads[old.uid]
+    assert (old.resource_version, len(await bench.store.recent(100))) == before
+    told_to_owner = Look.at(bench.state).summary(new)
+    assert told_to_owner.state.text == f"goes where another workload goes: {old.namespace}/{old.name}"
+    assert [found.uid for found in Look.at(bench.state).named("autonomy", "ring")] == [uid], "of two slices the newest"
+    await bench.store.close()
 
 
 async def nominated_to_two(watched: Watched) -> tuple[str, str, Listening]:

@@ -136,6 +136,33 @@ async def test_a_hub_that_refuses_the_end_is_asked_again_and_it_is_counted(tmp_p
     await bench.store.close()
 
 
+# --- a flap --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost_by", ["break_link", "silence"])
+async def test_fr_rac_04_a_flap_after_hours_of_work_that_may_move_causes_no_write(tmp_path: Path, lost_by: str) -> None:
+    """Check ready for nine hours, link down for 8 s, grace 15 minutes, and every class would move: nothing is spent of
+    the grace but the 8 s. `test_fr_rac_12_what_is_to_move...` shows that the same rule does end work."""
+    bench = await start(tmp_path, policy=with_rule(MOVES))
+    watched, hub = watch(bench), Ending(bench)
+    placed = await running(watched, ("train-a", B200), ("train-b", H200), ("train-c", H100))
+    for _ in range(9 * 4):
+        await watched.step(15 * MINUTE)
+    before = {name: bench.workload(name).resource_version for name in placed}
+    hub.writes.clear()
+    mends = {"break_link": bench.fleet.mend_link, "silence": bench.fleet.speak}
+    for name in bench.fleet.workers:
+        getattr(bench.fleet, lost_by)(name)
+        for _ in range(4):
+            await watched.step(2.0)
+        mends[lost_by](name)
+        await watched.step(2.0)
+    assert (hub.ended, hub.writes) == ([], [])
+    assert {name: bench.workload(name).resource_version for name in placed} == before
+    assert {name: bench.workload(name).cluster_name for name in placed} == placed
+    await bench.store.close()
+
+
 # --- since when ----------------------------------------------------------------------------------------------------
 
 

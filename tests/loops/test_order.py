@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from dispatcher.cli.main import run as cli
 from dispatcher.core.backfill import SHOWN
 from dispatcher.core.decision import Outcome, Reason
 from dispatcher.core.explain import sentence
 from dispatcher.core.explain_order import beyond_text
 from dispatcher.core.order import OrderRules
+from dispatcher.core.units import span
 from dispatcher.core.waiting import Phase
 from dispatcher.web.look import Look
 from tests.loops.bench import Bench, example, start
 from tests.loops.jobs import RTX, gang
+from tests.unit.api_world import Vitals, api_of, served
 
 FIRST_COME = OrderRules(ageing_s=0, share_weight_s=0)
 PLACED = (Phase.PLACED, Phase.FINISHED)
@@ -157,3 +163,60 @@ async def test_cheap_waiting_is_passed_within_the_ageing_and_not_after(bench: Be
     line = [turn.bid.uid for turn in sorted(bench.state.turns.values(), key=lambda turn: turn.key)]
     names = {bench.workload(name).uid: name for name in ("long", "soon-after", "late")}
     assert [names[uid] for uid in line if uid in names] == ["soon-after", "long", "late"]
+
+
+async def crowded(bench: Bench) -> None:
+    """One team has had the cards for a while and asks for more; another has had none; a third waits behind both."""
+    by(bench, OrderRules(ageing_s=0, share_half_life_s=600, share_weight_s=3600))
+    for at in range(32):
+        bench.fleet.submit(small(f"many-{at}", seconds=120, team="simulation"))
+    for _ in range(90):
+        await bench.step()
+    bench.fleet.submit(small("more-of-many", gpus=8, team="simulation"))
+    bench.fleet.submit(small("of-few", gpus=8, team="autonomy"))
+    for _ in range(2):
+        await bench.step()
+
+
+async def test_a_teams_share_and_the_expected_start_are_told_by_api_and_command_line(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    await crowded(bench)
+    with served(api_of(bench.state, bench.store, Vitals())) as url:
+        (had,) = await answers(url, "more-of-many")
+        (few,) = await answers(url, "of-few")
+        queue, more, less = [
+            await shown(capsys, *command, "--server", url)
+            for command in (("queue",), ("why", "more-of-many"), ("why", "of-few"))
+        ]
+    turn, expected = had["turn"], had["expected"]
+    assert (turn["team"], turn["dominant"]) == ("simulation", "nvidia.com/gpu")
+    assert 10_000 <= turn["share_ppm"] < 1_000_000
+    assert turn["handicap_s"] == 3600 * turn["share_ppm"] // 1_000_000 > 0
+    assert few["turn"]["share_ppm"] == few["turn"]["handicap_s"] == 0
+    share = f"{turn['share_ppm'] // 10_000}%"
+    assert f"team simulation has had {share} of nvidia.com/gpu: {span(turn['handicap_s'])} back" in more
+    assert "team autonomy has had next to nothing" in less
+    assert "its team has had less" in more, "who is before it, and why"
+    start_s = int((datetime.fromisoformat(expected["start"]) - bench.clock.now()).total_seconds())
+    assert 0 < start_s <= 60
+    assert expected["cluster"] == "onprem-eu"
+    assert f"expected to start {expected['text']}" in more
+    assert expected["text"].startswith(f"in {span(start_s)} on onprem-eu")
+    rows = {row.split()[1]: row for row in queue.splitlines() if "of-" in row}
+    assert f" {share} " in rows["simulation/more-of-many"]
+    assert f" in {start_s}s " in rows["simulation/more-of-many"]
+    assert " 0% " in rows["simulation/of-few"]
+
+
+async def answers(url: str, job: str) -> list[dict[str, Any]]:
+    async with httpx.AsyncClient(base_url=url) as client:
+        listed = (await client.get("/v1/workloads")).json()
+    return [item for item in listed["items"] if (item["job"] or {}).get("name") == job]
+
+
+async def shown(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    """What a command prints: the server's loop is another thread's, so this one may wait."""
+    assert await asyncio.to_thread(cli, list(command)) == 0
+    return capsys.readouterr().out

@@ -307,7 +307,8 @@ async def test_fr_rac_02_after_an_hour_without_the_hub_nothing_that_runs_is_touc
     assert {len(where) for where in file_pair.bench.seen_copies.values()} == {1}
 
 
-async def test_fr_rac_04_a_short_loss_of_a_worker_causes_no_write(file_pair: Pair) -> None:
+async def test_a_short_loss_of_a_worker_changes_no_leader_and_writes_nothing(file_pair: Pair) -> None:
+    """FR-RAC-04 itself is in test_losses.py: these two watch no copies."""
     before = await placed(file_pair, "86400s")
     for _ in range(9):
         await file_pair.step(3600.0)

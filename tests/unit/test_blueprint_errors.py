@@ -14,12 +14,24 @@ CLOUD_NODES = "nodes: {count: 4, capacity: {cpu: 192, memory: 2Ti, nvidia.com/gp
 NO_SECRET = "exactly one of 'secret' and 'file' is needed; write secret: entrepot-system/NAME-entrepot"
 
 
+@pytest.mark.parametrize("most", [1, 20])
+def test_fr_scl_01_as_many_nominations_as_the_api_takes_may_be_allowed(tmp_path: Path, most: int) -> None:
+    result = load(tmp_path, edited(F, "providers:\n", f"limits: {{max_nominations: {most}}}\nproviders:\n"))
+    assert (texts(result), result.policy and result.policy.limits.max_nominations) == ([], most)
+
+
 def test_the_small_blueprint_has_nothing_wrong_with_it(tmp_path: Path) -> None:
     result = load(tmp_path)
     assert (texts(result), result.warnings) == ([], ())
 
 
 CASES = [
+    # limits
+    pytest.param(
+        (F, "providers:\n", "limits: {max_nominations: 21}\nproviders:\n"),
+        "fleet.yaml:1:1: error: 'limits': max_nominations is more than the API's 20; write 20 or less",
+        id="a longer list of nominations than the API takes",
+    ),
     # references
     pytest.param(
         (F, "    provider: northgrid\n", "    provider: nothgrid\n"),

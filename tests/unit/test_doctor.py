@@ -301,6 +301,13 @@ ROWS: tuple[Row, ...] = (
         config(frameworks=("batch/job", "ray.io/rayjob")),
         all_of(config(frameworks=("batch/job", "pod", "statefulset")), worker(kinds=frozenset())),
     ),
+    Row(
+        Code.MANAGED_BY_IGNORED,
+        "of kinds with an adapter only those that are known not to obey managedBy are told",
+        config(frameworks=("trainer.kubeflow.org/trainjob",)),
+        config(frameworks=("batch/job", "jobset.x-k8s.io/jobset")),
+        also(Code.FRAMEWORK_NOT_ON_WORKER),
+    ),
     # --- MultiKueue
     Row(
         Code.NO_MULTIKUEUE_CHECK,
@@ -758,6 +765,16 @@ def test_fr_rac_11_pods_of_a_dispatched_workload_on_the_hub_are_the_alarm() -> N
     (finding,) = diagnose(hub(bound_pods=(("team-a", "train-x1", ("Job/train",)),))(healthy()))
     assert (finding.code, finding.severity) == (Code.HUB_RUNS_PODS, Severity.ERROR)
     assert "dispatched to onprem" in finding.seen
+
+
+@pytest.mark.parametrize("how", ["frameworks", "external_frameworks"])
+def test_fr_rac_11_a_kind_whose_controller_ignores_managed_by_is_found_before_it_runs_twice(how: str) -> None:
+    kind = "trainer.kubeflow.org/trainjob" if how == "frameworks" else "TrainJob.v1alpha1.trainer.kubeflow.org"
+    found = diagnose(config(**{how: (kind,)})(healthy()))
+    (finding,) = [each for each in found if each.code is Code.MANAGED_BY_IGNORED]
+    assert finding.severity is Severity.WARNING
+    assert finding.where.text() == f"hub: framework {kind}"
+    assert codes(config(frameworks=("batch/job", "pod", "statefulset"))(healthy())) == set(), "gated, or obeys"
 
 
 def test_fr_aut_02_an_insecure_kubeconfig_is_an_error_for_both_holders() -> None:

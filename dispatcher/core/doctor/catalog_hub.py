@@ -272,6 +272,14 @@ HUB_ENTRIES: dict[Code, Entry] = {
         "11",
         "install the CRD on the worker, or remove the framework from integrations.frameworks on the hub",
     ),
+    Code.MANAGED_BY_IGNORED: Entry(
+        Group.HUB,
+        _W,
+        "the hub enables a kind whose own controller is known to ignore managedBy",
+        "where that controller is on the hub (which is not seen), a dispatched job runs there too, beside its copy",
+        "11, FR-RAC-11",
+        "install on the hub that kind's CRD without its controller, or a version that honours spec.managedBy",
+    ),
     # --- MultiKueue
     Code.NO_MULTIKUEUE_CHECK: Entry(
         Group.MULTIKUEUE,

@@ -20,6 +20,11 @@ _BUILT_IN = {
 _SILENCE_LIMIT_S = 60
 _ALWAYS_SERVED = ("", "batch", "apps")
 _APPS = ("deployment", "statefulset")
+_IGNORES_MANAGED_BY = {
+    ("trainer.kubeflow.org", "trainjob"): "Kubeflow Trainer before the middle of 2026 reconciles every TrainJob",
+}
+"""Kinds with spec.managedBy whose controller does not read it, by API group and kind (FR-RAC-11). Kinds without the
+field (pods, and what makes pods: Deployment, StatefulSet, LeaderWorkerSet) are held on the hub by scheduling gates."""
 
 
 def check_config(facts: FleetFacts) -> Iterator[Finding]:
@@ -123,6 +128,10 @@ def _times(facts: FleetFacts, config: KueueConfig, where: Where) -> Iterator[Fin
 
 def _frameworks(facts: FleetFacts, config: KueueConfig) -> Iterator[Finding]:
     kinds = framework_kinds(config)
+    for framework, kind in kinds:
+        if kind in _IGNORES_MANAGED_BY:
+            seen = f"{framework} is enabled: {_IGNORES_MANAGED_BY[kind]}, whoever spec.managedBy names"
+            yield found(Code.MANAGED_BY_IGNORED, Where(HUB, "framework", framework), seen)
     for name, worker in seen_workers(facts).items():
         served = worker.cluster.kinds
         if served is None:

@@ -68,6 +68,7 @@ class Code(StrEnum):
     MOVE_UNKNOWN = "move-unknown"
     ACCOUNTING_CHANGED = "accounting-changed"
     FRAMEWORK_NOT_ON_WORKER = "framework-not-on-worker"
+    MANAGED_BY_IGNORED = "managed-by-ignored"
     NO_MULTIKUEUE_CHECK = "no-multikueue-check"
     CHECK_INACTIVE = "check-inactive"
     CONFIG_MISSING = "config-missing"
