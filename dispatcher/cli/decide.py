@@ -38,7 +38,7 @@ def decide(
 ) -> None:
     """Which cluster would it be? Decides offline, with the daemon's own code; nothing is written anywhere."""
     # Imported here: `why` must answer at once.
-    from dispatcher.core.decide import decide as decide_on
+    from dispatcher.core.stakes import decide_knowing
     from dispatcher.web import decisions as shown
 
     taken = read_snapshot(snapshot)
@@ -49,10 +49,12 @@ def decide(
         note(f"the snapshot was taken under policy {taken.policy_digest}; this decides under {loaded.policy.digest}")
     wanted = _request(request, loaded, at)
     try:
-        decision = decide_on(wanted, taken.snapshot, loaded.policy, at)
+        decision = decide_knowing(wanted, taken.snapshot, loaded.policy, at, taken.running or {})
     except ValueError as error:
         fix = "add the queue to queues.yaml, or let the request name a workload class"
         raise CliError(str(error), where=str(request), fix=fix, code=ExitCode.USAGE) from None
+    if taken.running is None and any(victim.ours for each in decision.candidates for victim in each.preempts):
+        note("the snapshot says nothing of what runs: preemptions are priced by the queue's class, without checkpoints")
     view = shown.full(decision)
     emit(view, None, output, partial(decision_page, view))
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from dispatcher.core.decision import Basis, Estimate
 from dispatcher.core.declaration import PREFIX
+from dispatcher.core.ids import QueueName
 from dispatcher.core.literals import LiteralError, parse_duration
 from dispatcher.core.order import HOUR_S, Bid, gpu_milli
 from dispatcher.core.policy import ClassPolicy, Policy
@@ -71,9 +72,18 @@ def _team(workload: HubWorkload, keys: Mapping[str, str]) -> str:
 
 def plan_of(workload: HubWorkload, keys: Mapping[str, str], policy: Policy) -> ClassPolicy | None:
     """The class that it names, else its queue's; None where neither is known."""
-    named = _CLASSES.get(keys.get(_CLASS, "").strip())
-    if named is None and workload.cluster_queue is not None and workload.cluster_queue in policy.queues:
-        named = policy.queues[workload.cluster_queue].default_class
+    return plan_for(class_said(keys), workload.cluster_queue, policy)
+
+
+def class_said(keys: Mapping[str, str]) -> WorkloadClass | None:
+    """The class that an owner names, where there is one of that name."""
+    return _CLASSES.get(keys.get(_CLASS, "").strip())
+
+
+def plan_for(named: WorkloadClass | None, queue: QueueName | None, policy: Policy) -> ClassPolicy | None:
+    """The plan of a class that was named, else that of the queue's class; None where neither is known."""
+    if named is None and queue is not None and queue in policy.queues:
+        named = policy.queues[queue].default_class
     return policy.classes.get(named) if named is not None else None
 
 

@@ -9,7 +9,7 @@ from dispatcher.core.decision import Decision
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.policy import Policy
 from dispatcher.core.snapshot import HubView, Stake
-from dispatcher.core.stakes import stakes_of
+from dispatcher.core.stakes import Said, said_of, stakes_of
 from dispatcher.core.workload import HubWorkload
 
 
@@ -28,4 +28,9 @@ class Ours:
         if self._read is not hub.workloads:
             self._read = hub.workloads
             self._by_key = {workload.key: workload for workload in hub.workloads.values() if not workload.finished}
-        return stakes_of(candidates, self._by_key, hub, policy)
+
+        def said(key: str) -> Said | None:
+            found = self._by_key.get(key)
+            return said_of(found, hub) if found is not None else None
+
+        return stakes_of(candidates, said, policy)

@@ -17,6 +17,7 @@ from dispatcher.core.ids import ClusterName, QueueName
 from dispatcher.core.plain import PlainCodec, PlainError, plain_codec
 from dispatcher.core.replay import Inputs, Record
 from dispatcher.core.snapshot import Check, HubQueue, HubView, LocalQueueView, Snapshot
+from dispatcher.core.stakes import Said, running_of
 from dispatcher.core.version import CODE_VERSION
 from dispatcher.core.work import Workbook
 from dispatcher.core.workload import Request
@@ -53,6 +54,8 @@ class TakenSnapshot:
     snapshot: Snapshot
     book: Workbook | None = None
     """The work of the hub and the policy it is under, for previews; a file of an earlier version has none."""
+    running: Mapping[str, Said] | None = None
+    """What the hub knows of whoever a start might stop, by key; None: a file of an earlier version."""
 
 
 _TAKEN: PlainCodec[TakenSnapshot] = plain_codec(TakenSnapshot)
@@ -67,7 +70,7 @@ def taken_snapshot(
 ) -> TakenSnapshot:
     """What a snapshot file holds of a live fleet. A decision on it brings its own request; `book` is for previews."""
     routes = HubRoutes(hub.checks, hub.configs, hub.queues, hub.local_queues)
-    return TakenSnapshot(now, policy_digest, CODE_VERSION, routes, snapshot, book)
+    return TakenSnapshot(now, policy_digest, CODE_VERSION, routes, snapshot, book, running_of(hub, snapshot))
 
 
 def encode_snapshot(taken: TakenSnapshot) -> bytes:

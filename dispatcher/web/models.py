@@ -452,6 +452,8 @@ class SnapshotDocument(Wire):
     """The clusters, each as far as it is seen, and the promises that count."""
     book: dict[str, object] | None = None
     """All work of the hub and the policy in force, for previews of other rules."""
+    running: list[object] | None = None
+    """What the hub knows of work that a start might stop: class, queue, checkpoints."""
 
 
 class RecordDocument(Wire):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -13,14 +14,17 @@ import pytest_asyncio
 from connectors.embedded import EmbeddedFleet, ManualClock
 from dispatcher.config import load_blueprint
 from dispatcher.config.render import Rendered, render
-from dispatcher.core.decision import Candidate, Fit, Outcome, Reason, TermKind
+from dispatcher.core.decision import Candidate, Decision, Fit, Outcome, Reason, TermKind
 from dispatcher.core.explain import sentence
+from dispatcher.core.explain_preemption import victim_text
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.policy import Policy
 from dispatcher.core.replay import replay
+from dispatcher.core.stakes import decide_knowing
 from dispatcher.core.waiting import Phase
 from dispatcher.core.watchdog import FindingCode
 from dispatcher.loops.watch_copies import EXCLUSION_S
+from dispatcher.store.documents import decode_snapshot, encode_snapshot, taken_snapshot
 from tests.builders import START
 from tests.contest import CLUSTERS, blueprint, with_hub_cohort, work
 from tests.loops.bench import start
@@ -280,6 +284,52 @@ async def test_a_checkpoint_makes_the_cheaper_victim(contest: Contest) -> None:
     (unsaved,) = contest.candidate("urgent", HOME).preempts
     assert (unsaved.lost_s or 0) >= 6 * 3600 - 60
     assert contest.runs_on("urgent") == OHIO
+
+
+async def test_a_snapshot_file_tells_of_a_preemption_what_the_daemon_tells(contest: Contest) -> None:
+    """Whom it would stop on each cluster, what they lose and what that costs; one of an earlier version knows less."""
+    saves = {"checkpoint": "lake-de/runs/a", "checkpoint-interval": "PT10M", "checkpoint-size": "1GB"}
+    named = {"entrepot.dev/workload-class": "evaluation"}
+    await fill(
+        contest,
+        [
+            work("saved", "lenders", OHIO, duration="36000s", says=saves),
+            work("unsaved", "lenders", HOME, duration="36000s"),
+            work("other", "lenders", FINLAND, duration="36000s", labels=named),
+        ],
+    )
+    bench = contest.bench
+    await contest.until(lambda: bench.clock.now() - START > _HOUR, within_s=8_000, step_s=600.0)
+    contest.submit(work("urgent", "lenders", priority="release-gate", says={"expected-duration": "PT10M"}))
+    bench.clock.advance(1.0)
+    bench.fleet.advance()
+    state, now = bench.state, bench.clock.now()
+    file = encode_snapshot(taken_snapshot(state.hub_view(), state.snapshot(now), state.policy.digest, now))
+    await bench.dispatch.cycle()
+    told = bench.decision("urgent")
+    record = await bench.store.record(told.id)
+    assert record is not None
+
+    taken = decode_snapshot(file)
+    assert taken.running is not None
+    offline = decide_knowing(record.inputs.request, taken.snapshot, state.policy, taken.taken_at, taken.running)
+    assert [c.preempts for c in offline.candidates] == [c.preempts for c in told.candidates]
+    assert [c.terms for c in offline.candidates] == [c.terms for c in told.candidates]
+    assert (offline.chosen, why(offline)) == (told.chosen, why(told))
+    assert any(victim.checkpoint_s == 600 for c in offline.candidates for victim in c.preempts)
+
+    earlier = json.loads(file)
+    del earlier["running"]
+    old = decode_snapshot(json.dumps(earlier).encode())
+    assert old.running is None
+    less = decide_knowing(record.inputs.request, old.snapshot, state.policy, old.taken_at, {})
+    assert [c.fit for c in less.candidates] == [c.fit for c in told.candidates]
+    assert why(less) != why(told), "or the file need hold nothing more"
+
+
+def why(decision: Decision) -> list[str]:
+    """What is said of everybody who would be stopped."""
+    return [victim_text(victim) for candidate in decision.candidates for victim in candidate.preempts]
 
 
 async def test_a_class_that_is_not_to_be_stopped_keeps_its_place(contest: Contest) -> None:
