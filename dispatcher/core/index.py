@@ -7,9 +7,9 @@ same view gives the same answers with a known index, another one or none.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName
 from dispatcher.core.nodes import (
@@ -25,8 +25,19 @@ from dispatcher.core.nodes import (
 from dispatcher.core.preemption import Holders, holders_of
 from dispatcher.core.quota import QuotaTree, quota_tree
 from dispatcher.core.resources import PODS, Resources
-from dispatcher.core.snapshot import ClusterSnapshot, Hold, WorkerCopy, WorkerView, digest_of, digest_of_all
+from dispatcher.core.snapshot import (
+    ClusterQueueView,
+    ClusterSnapshot,
+    Hold,
+    WorkerCopy,
+    WorkerView,
+    digest_of,
+    digest_of_all,
+)
 from dispatcher.core.workload import PodSet
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -84,6 +95,27 @@ class ClusterIndex:
             self._rooms.append(deduct(before, hold, self.view))
         return self._rooms[-1] if self._rooms else self.base
 
+    def weighs_like(self, other: ClusterIndex) -> bool:
+        """Whether nothing that a candidate is judged and priced by differs, whatever else the views show: a queue's
+        length, a copy without quota, pods that now lie where room was kept for them. Fast where one was made with the
+        other known, as then they share what is equal."""
+        one, two = self.view, other.view
+        return self is other or (
+            self.base is other.base
+            and self.foreign is other.foreign
+            and _same(one.namespaces, two.namespaces)
+            and _same(one.local_queues, two.local_queues)
+            and _same(one.flavors, two.flavors)
+            and _same(one.cohorts, two.cohorts)
+            and _same_but(one.queues, two.queues, _but_length)
+            and _same_but(one.copies, two.copies, _stake_of)
+        )
+
+    def take_over(self, known: ClusterIndex) -> None:
+        """The rooms after the same promises, where they are taken from the same room."""
+        if self.base is known.base and self.view.flavors is known.view.flavors:
+            self._holds, self._rooms = list(known._holds), list(known._rooms)
+
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
@@ -112,6 +144,30 @@ def _same(one: object, other: object) -> bool:
     return one is other or one == other
 
 
+def _same_but(one: Mapping[K, V], other: Mapping[K, V], told: Callable[[V], object]) -> bool:
+    """Whether two mappings tell the same, entry by entry; what tells nothing may as well be missing."""
+    if one is other:
+        return True
+    for key, value in one.items():
+        there = other.get(key)
+        if there is not value and told(value) != (told(there) if there is not None else None):
+            return False
+    return all(told(value) is None for key, value in other.items() if key not in one)
+
+
+def _but_length(queue: ClusterQueueView) -> object:
+    """A queue without what nobody decides by: how many wait in it."""
+    return replace(queue, pending=0)
+
+
+def _stake_of(copy: WorkerCopy) -> object:
+    """All that one who may be stopped, or whose end is waited for, is known by; None: it holds nothing."""
+    if copy.cluster_queue is None or not holds_quota(copy):
+        return None
+    held = (copy.cluster_queue, copy.pod_sets, copy.quota_reserved_at, copy.admitted_at, copy.evicted_at)
+    return (*held, copy.uid, copy.ours, copy.priority)
+
+
 def index_view(view: WorkerView, known: ClusterIndex | None = None) -> ClusterIndex:
     """Work out a view: its quota trees, and its nodes with pods that are reserved for but not yet bound packed in.
 
@@ -131,7 +187,7 @@ def index_steps(view: WorkerView, known: ClusterIndex | None = None) -> Generato
     old = known.view if known is not None else None
     source = table_source(view.nodes, known.parts.source if known is not None else None)
     yield
-    same_quota = old is not None and _same(old.queues, view.queues) and _same(old.cohorts, view.cohorts)
+    same_quota = old is not None and _same_but(old.queues, view.queues, _limits_of) and _same(old.cohorts, view.cohorts)
     same_copies = old is not None and _same(old.copies, view.copies)
     table = source.table
     unbound = [group for _, copy in sorted(view.copies.items()) for group in _unbound(table, copy, view)]
@@ -141,14 +197,26 @@ def index_steps(view: WorkerView, known: ClusterIndex | None = None) -> Generato
     digests: dict[str, Mapping[Hashable, tuple[object, str]]] = {}
     for name in _CONTENT:
         digests[name] = yield from _digests(view, name, known)
-    return ClusterIndex(
+    base = Room(known.base.quota if known is not None and same_quota else quota_tree(view), table)
+    foreign = known.foreign if known is not None and same_copies else _foreign(view)
+    if known is not None:  # what is equal is the same object, by which it is known again
+        base = known.base if same_quota and table.same_as(known.base.nodes) else base
+        foreign = known.foreign if foreign == known.foreign else foreign
+    found = ClusterIndex(
         view=view,
         digest=digest_of_all(digest for part in digests.values() for _, digest in part.values()),
-        base=Room(known.base.quota if known is not None and same_quota else quota_tree(view), table),
-        foreign=known.foreign if known is not None and same_copies else _foreign(view),
+        base=base,
+        foreign=foreign,
         reservations=known.reservations if known is not None and same_copies else _reservations(view),
         parts=_Parts(source, digests),
     )
+    if known is not None:
+        found.take_over(known)
+    return found
+
+
+def _limits_of(queue: ClusterQueueView) -> object:
+    return (queue.cohort, queue.quotas)
 
 
 def _digests(

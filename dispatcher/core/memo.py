@@ -271,8 +271,10 @@ class CandidateMemo:
     _snapshot_digest: tuple[int, str] = (-1, "")
     _fields: dict[Request, _Field] = field(default_factory=dict)
     _asked: dict[WorkloadUid, _Asked] = field(default_factory=dict)
-    _changed: int = 0
+    _seen_at: int = 0
     """The count at which, last, something changed that is more than the age of a view."""
+    _changed: int = 0
+    """The count at which, last, something changed that candidates depend on."""
     _looked: tuple[tuple[ClusterSnapshot, ...], tuple[Hold, ...], Policy, tuple[datetime, int]] | None = None
 
     def slate(self, setting: Setting, snapshot: Snapshot, weigh: Weigh) -> Slate:
@@ -309,7 +311,16 @@ class CandidateMemo:
         asked = self._asked.get(request.uid)
         if asked is None or asked.request is not request or asked.told is None or self._book.has(request.uid):
             return False
-        return asked.field.at >= self._changed and asked.told == asked.field.digest
+        return asked.field.at >= self._seen_at and asked.told == asked.field.digest
+
+    def found_again(self, request: Request) -> bool:
+        """Whether all candidates of this very request, weighed anew since (`steps`), came out as in its last `slate`,
+        and would at any other instant. Not so where others are to be stopped: what they lose grows with time."""
+        asked = self._asked.get(request.uid)
+        if asked is None or asked.request is not request or asked.told is None or self._personal(request):
+            return False
+        same = asked.field.at == self._count and asked.told == asked.field.digest
+        return same and not any(candidate.preempts for candidate in asked.field.candidates)
 
     def places(self, request: Request) -> tuple[Candidate, ...] | None:
         """Where this very request, which was told to wait, fits now, where that is known without weighing it anew and
@@ -321,7 +332,7 @@ class CandidateMemo:
     @property
     def changed(self) -> int:
         """Grows whenever something changes that is more than the age of a view. As of the last `look`."""
-        return self._changed
+        return self._seen_at
 
     def look(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
         """Find out what has changed since the last look, cluster by cluster."""
@@ -365,8 +376,11 @@ class CandidateMemo:
         holds = old.ground.holds if old is not None else ()
         ground = Ground(cluster, index, holds)
         if old is None or everywhere or not _alike(old.ground, ground):
-            self._changed = self._count
+            self._seen_at = self._changed = self._count
             return _Lane(ground, self._count, self._count)
+        if old.ground.index is not index:
+            self._seen_at = self._count
+            return _Lane(ground, old.changed, self._count)
         if not _as_old(old.ground.cluster, cluster):
             return _Lane(ground, old.changed, self._count)
         old.ground = ground
@@ -387,7 +401,7 @@ class CandidateMemo:
             return
         self._count += 1
         self._lanes[at].promise(holds, self._count)
-        self._changed = self._count
+        self._seen_at = self._changed = self._count
 
     def _seen(self) -> str:
         if self._snapshot_digest[0] != self._count:
@@ -461,8 +475,10 @@ class CandidateMemo:
 def _alike(old: Ground, new: Ground) -> bool:
     """Whether a cluster gives the same candidates as before, promises aside."""
     before, after = old.cluster, new.cluster
-    if old.index is not new.index or before.link is not after.link or before.multikueue != after.multikueue:
+    if before.link is not after.link or before.multikueue != after.multikueue:
         return False
+    if old.index is None or new.index is None or not old.index.weighs_like(new.index):
+        return old.index is new.index
     if after.link is Link.CONNECTED:
         return True
     one, other = before.worker, after.worker

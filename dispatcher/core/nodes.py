@@ -82,6 +82,10 @@ class NodeTable:
     def with_free(self, free: Spaces) -> NodeTable:
         return NodeTable(self.frame, free)
 
+    def same_as(self, other: NodeTable) -> bool:
+        """Whether the nodes are the same, and as much is free on each."""
+        return self is other or (self.frame is other.frame and self.free == other.free)
+
     def emptied(self) -> NodeTable:
         """The same nodes as if no pod were on them."""
         return NodeTable(self.frame, self.frame.sizes)

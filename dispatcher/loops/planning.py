@@ -103,8 +103,8 @@ class Planner:
     """When what is remembered here began: with the start, or with our term."""
     _roads: dict[WorkloadUid, Traffic] = field(default_factory=dict)
     """What stood between each that waits and its clusters, apart from these."""
-    _weighed: dict[WorkloadUid, object] = field(default_factory=dict)
-    """Of each that was told of openings: its candidates then."""
+    _weighed: dict[WorkloadUid, Decision] = field(default_factory=dict)
+    """Of each that was told of openings: what would have been decided without them."""
     _shared_reasons: dict[int, tuple[tuple[Candidate, ...], object]] = field(default_factory=dict)
     """What candidates that many requests share are to a person; by identity, since they are kept here."""
 
@@ -236,7 +236,7 @@ class Planner:
             seen, decision = await self._decide_knowing(seen, slices)
         openings = self._known_openings(seen, decision, back) or await back.openings(seen, decision, slices.pause)
         if openings:
-            self._weighed[seen.request.uid] = _weighed(decision)
+            self._weighed[seen.request.uid] = decision
             seen = _amid(seen, replace(seen.snapshot.traffic, openings=openings))
             seen, decision = await self._decide_knowing(seen, slices)
         return seen, decision
@@ -245,8 +245,8 @@ class Planner:
         """Those that it was told of last, while none has come and no candidate has become another: when one looks
         changes nothing."""
         uid = seen.request.uid
-        met = self._roads.get(uid)
-        if met is None or not met.openings or self._weighed.get(uid) != _weighed(decision):
+        met, before = self._roads.get(uid), self._weighed.get(uid)
+        if met is None or not met.openings or before is None or _weighed(before) != _weighed(decision):
             return ()
         soonest = min(opening.start for opening in met.openings)
         back.turns.append(soonest)
@@ -297,14 +297,26 @@ class Planner:
         if before is not None and before.openings and (soonest := min(o.start for o in before.openings)) > back.now:
             traffic = replace(traffic, openings=before.openings)  # until then, while nothing else changes
             back.turns.append(soonest)
-        return None if self._waits_as_before(request, snapshot, traffic, back.now) else traffic
+        return None if await self._waits_as_before(request, snapshot, traffic, back, slices) else traffic
 
-    def _waits_as_before(self, request: Request, snapshot: Snapshot, traffic: Traffic, now: datetime) -> bool:
-        """Whether the newest decision on a request says to wait, and another would say the same of the same."""
+    async def _waits_as_before(
+        self, request: Request, snapshot: Snapshot, traffic: Traffic, back: HoldBack, slices: Slices
+    ) -> bool:
+        """Whether the newest decision on a request says to wait, and another would say the same of the same: since
+        nothing has changed, or since weighing anew where something has finds the same."""
         if self._told_to_wait(request) is None or self._roads.get(request.uid) != traffic:
             return False
-        self.memo.look(snapshot, self.state.policy, now)
-        return self.memo.unchanged(request)
+        self.memo.look(snapshot, self.state.policy, back.now)
+        if self.memo.unchanged(request):
+            return True
+        if traffic.reserved:
+            return False  # what is kept free depends on the instant
+        for _ in steps(request, snapshot, self.state.policy, back.now, self.memo):
+            await slices.pause()
+        if not self.memo.found_again(request):
+            return False
+        without = self._weighed.get(request.uid) if traffic.openings else None
+        return without is None or not await back.in_the_way(request, without, snapshot, slices.pause)
 
     def _told_to_wait(self, request: Request) -> Decision | None:
         """The newest decision on just this version of a request, where it says to wait by the rules in force."""
