@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dispatcher.core.decision import Basis, Estimate, Term, TermKind
-from dispatcher.core.fit import UNKNOWN_FIT, FitReport, judge_fit
+from dispatcher.core.fit import UNKNOWN_FIT, FitReport, fit_of
 from dispatcher.core.index import ClusterIndex
 from dispatcher.core.instants import later
 from dispatcher.core.offers import Offer, offers_of
@@ -108,7 +108,7 @@ def look(setting: Setting, cluster: ClusterSnapshot, index: ClusterIndex | None,
     queue = index.view.queues.get(local.cluster_queue) if local else None
     fit = UNKNOWN_FIT
     if queue is not None:
-        fit = judge_fit(Place(request, index, holds, index.room(holds), queue, policy, site))
+        fit = fit_of(Place(request, index, holds, index.room(holds), queue, policy, site))
     return Context(setting, cluster, site, index, local, queue, fit, holds=holds, offers=_offers(setting, site, fit))
 
 

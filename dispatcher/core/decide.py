@@ -12,10 +12,11 @@ from dispatcher.core.filters import judge
 from dispatcher.core.holds import hold_of
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.legality import legality
-from dispatcher.core.memo import CandidateMemo, Ground, Slate, plain_slate
+from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.opening import hold_out
 from dispatcher.core.passing import open_to
 from dispatcher.core.policy import Policy
+from dispatcher.core.slate import Ground, Slate, plain_slate
 from dispatcher.core.snapshot import Link, Snapshot, digest_of
 from dispatcher.core.terms import price, total_of
 from dispatcher.core.traffic import Traffic, choose_ahead, tie

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from dispatcher.core.decision import Detail, Fit, Placement, Reason, Rejection, Resolver
 from dispatcher.core.ids import FlavorName, QueueName
@@ -17,11 +18,12 @@ from dispatcher.core.index import demand_of
 from dispatcher.core.nodes import PodGroup, pod_group, toleration_of
 from dispatcher.core.outlook import judge_nodes
 from dispatcher.core.place import Broken, Place, held_rejection, taint_rejection
+from dispatcher.core.policy import Policy
 from dispatcher.core.preemption import Preemptor, Target, once_gone
 from dispatcher.core.quota import FlavorResource
 from dispatcher.core.resources import PODS, is_gpu
 from dispatcher.core.selectors import FlavorMatch, FlavorVerdict, match_flavor, untolerated
-from dispatcher.core.snapshot import ClusterQueueView, ResourceGroup
+from dispatcher.core.snapshot import ClusterQueueView, Hold, ResourceGroup
 from dispatcher.core.workload import PodSet
 
 
@@ -73,6 +75,14 @@ class FitReport:
 UNKNOWN_FIT = FitReport(Fit.UNKNOWN)
 
 
+class _Fitted(NamedTuple):
+    """A fit, with what it was judged by that its key does not name."""
+
+    holds: tuple[Hold, ...]
+    policy: Policy
+    report: FitReport
+
+
 @dataclass(slots=True)
 class _Draft:
     """What has been found so far, pod set by pod set; `taken` is what earlier pod sets of the gang use of the quota."""
@@ -83,6 +93,16 @@ class _Draft:
     held: list[Rejection] = field(default_factory=list)
     taken: dict[FlavorResource, int] = field(default_factory=dict)
     unknown: bool = False
+
+
+def fit_of(place: Place) -> FitReport:
+    """As `judge_fit`, which reads only the pods and the priority of a request: many that wait ask for the same, and
+    of them one is judged."""
+    key, fits = (place.request.pod_sets, place.request.priority, place.queue.name), place.index.fits
+    known = fits.get(key)
+    if not isinstance(known, _Fitted) or known.policy is not place.policy or known.holds != place.holds:
+        known = fits[key] = _Fitted(place.holds, place.policy, judge_fit(place))
+    return known.report
 
 
 def judge_fit(place: Place) -> FitReport:

@@ -40,6 +40,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Labels = tuple[tuple[str, str], ...]
+Reservations = Mapping[tuple[QueueName, FlavorName, str], tuple[tuple[int, int], ...]]
+"""By queue, flavor and resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +71,25 @@ class ClusterIndex:
     digest: str
     base: Room
     foreign: ForeignWork
-    reservations: Mapping[tuple[QueueName, FlavorName, str], tuple[tuple[int, int], ...]]
     parts: _Parts
     _holds: list[Hold] = field(default_factory=list)
     _rooms: list[Room] = field(default_factory=list)
+    fits: dict[Hashable, object] = field(default_factory=dict)
+    """What was found to fit here (`fit.fit_of`)."""
     _holders: Holders | None = None
+    _reservations: Reservations | None = None
 
     def holders(self) -> Holders:
         """Everything that has quota here, as Kueue would stop it; worked out when somebody asks."""
         if self._holders is None:
             self._holders = holders_of(self.view, self.base.quota)
         return self._holders
+
+    def reservations(self) -> Reservations:
+        """(priority, amount) of everything that has quota here, lowest priority first; worked out as `holders` is."""
+        if self._reservations is None:
+            self._reservations = _reservations(self.view)
+        return self._reservations
 
     def room(self, holds: tuple[Hold, ...]) -> Room:
         """The room left when these holds, oldest first, have taken theirs; remembered as far as two lists agree."""
@@ -207,7 +217,6 @@ def index_steps(view: WorkerView, known: ClusterIndex | None = None) -> Generato
         digest=digest_of_all(digest for part in digests.values() for _, digest in part.values()),
         base=base,
         foreign=foreign,
-        reservations=known.reservations if known is not None and same_copies else _reservations(view),
         parts=_Parts(source, digests),
     )
     if known is not None:
@@ -275,8 +284,7 @@ class ViewIndex:
             known.view = view  # the next to ask need not compare
 
 
-def _reservations(view: WorkerView) -> dict[tuple[QueueName, FlavorName, str], tuple[tuple[int, int], ...]]:
-    """(priority, amount) of every reservation, per queue, flavor and resource, lowest priority first."""
+def _reservations(view: WorkerView) -> Reservations:
     found: dict[tuple[QueueName, FlavorName, str], list[tuple[int, int]]] = {}
     for _, copy in sorted(view.copies.items()):
         if copy.cluster_queue is None or not holds_quota(copy):
@@ -302,6 +310,8 @@ def _unbound(table: NodeTable, copy: WorkerCopy, view: WorkerView) -> list[PodGr
     total = sum(count for _, count, _, _ in copy.pod_sets)
     left = total - copy.bound_pods if holds_quota(copy) else 0
     groups: list[PodGroup] = []
+    if left <= 0:
+        return groups
     for name, count, per_pod, flavor in sorted(copy.pod_sets, key=lambda p: (-p[2].gpus(), p[0])):
         take = min(left, count)
         if take <= 0:

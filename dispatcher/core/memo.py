@@ -19,19 +19,30 @@ to read something else turns it red.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from dispatcher.core.context import Setting
 from dispatcher.core.decision import Candidate
-from dispatcher.core.holds import HoldBook, live_holds
+from dispatcher.core.holds import HoldBook
 from dispatcher.core.ids import ClusterName, WorkloadUid
-from dispatcher.core.index import ClusterIndex, ViewIndex
+from dispatcher.core.index import ViewIndex
 from dispatcher.core.instants import later
 from dispatcher.core.legality import named_workloads
 from dispatcher.core.policy import Policy
+from dispatcher.core.slate import (
+    Ground,
+    Slate,
+    Weigh,
+    body_digest,
+    ground_digest,
+    stamped,
+    view_digest,
+    weigh_alone,
+    with_promise,
+)
 from dispatcher.core.snapshot import ClusterSnapshot, Hold, Link, Snapshot, digest_of, digest_of_all
 from dispatcher.core.traffic import waits_for_others
 from dispatcher.core.window import window_of
@@ -42,43 +53,6 @@ CANDIDATES = 32_768
 """How many candidates a memo keeps at most: about 80 MB when all differ. Past it, the shape that came first goes."""
 REQUESTS = 32_768
 """Of how many requests a memo knows the shape."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """One cluster of a decision: what is seen of it, its numbers, and the promises that count on it, oldest first.
-
-    `index` is None where nothing was ever seen completely.
-    """
-
-    cluster: ClusterSnapshot
-    index: ClusterIndex | None
-    holds: tuple[Hold, ...]
-
-    def knows(self, request: Request) -> bool:
-        """Whether the request is not just any of its shape here."""
-        return (
-            any(hold.workload == request.uid for hold in self.holds)
-            or any(entry.cluster in (None, self.cluster.name) for entry in request.avoided)
-            or (self.index is not None and _same_name(self.index, request))
-        )
-
-
-Weigh = Callable[[Setting, Ground], Candidate]
-"""Judges and prices a request on one cluster (`decide.weigh`). The holds are those of others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slate:
-    """All candidates of one decision in name order, those that may be chosen, those that are only full, and what the
-    record says of inputs."""
-
-    candidates: tuple[Candidate, ...]
-    eligible: tuple[Candidate, ...]
-    full: tuple[Candidate, ...]
-    candidates_digest: str
-    snapshot_digest: str
-    request_digest: str
 
 
 def shape_of(request: Request) -> Request:
@@ -118,77 +92,6 @@ def _store_of(to: Destination | None) -> Destination | None:
     return Destination(to.store, "") if to is not None else None
 
 
-def view_digest(cluster: ClusterSnapshot, index: ClusterIndex | None) -> str:
-    """The digest of a view as a candidate shows it: its content and its age."""
-    view = cluster.worker
-    if index is None or view is None:
-        return ""
-    return digest_of((index.digest, view.observed_at, view.generation, view.error))
-
-
-def body_digest(candidate: Candidate) -> str:
-    """The digest of what was found of a candidate; the age of its view is in the snapshot's digest."""
-    c = candidate
-    told = (c.cluster, c.fit, c.rejections, c.terms, c.total_usd_micro, c.queue, c.placements)
-    return digest_of((*told, c.preempts) if c.preempts else told)
-
-
-def ground_digest(cluster: ClusterSnapshot, seen: str, holds: Iterable[Hold]) -> str:
-    """What was seen of a cluster, by content: its link, hub object and view, and the promises that counted."""
-    found = digest_of((cluster.name, cluster.link.value, cluster.multikueue, seen))
-    for hold in holds:
-        found = _with_promise(found, hold)
-    return found
-
-
-def _with_promise(found: str, hold: Hold) -> str:
-    """Promise by promise, so that one more costs one more."""
-    return digest_of((found, hold.workload, hold.cluster, hold.decision, hold.made_at, hold.expires_at))
-
-
-def _same_name(index: ClusterIndex, request: Request) -> bool:
-    if (request.namespace, request.name) in index.foreign.workloads:
-        return True
-    jobs, job = index.foreign.jobs, request.job_name
-    return bool(job) and any((request.namespace, kind, job) in jobs for kind in (request.job_kind, ""))
-
-
-def plain_slate(setting: Setting, snapshot: Snapshot, weigh: Weigh) -> Slate:
-    """Every cluster weighed anew: the definition of what a slate is."""
-    clusters = sorted(snapshot.clusters, key=lambda c: c.name)
-    live = live_holds(snapshot.holds, {c.name: c.worker for c in clusters}, setting.now)
-    views, candidates, grounds = ViewIndex(), [], []
-    for cluster in clusters:
-        index, there = views.of(cluster), tuple(hold for hold in live if hold.cluster == cluster.name)
-        seen = view_digest(cluster, index)
-        grounds.append(ground_digest(cluster, seen, there))
-        found = _alone(setting, Ground(cluster, index, there), weigh)
-        candidates.append(_stamped(found, cluster, seen))
-    return Slate(
-        tuple(candidates),
-        tuple(candidate for candidate in candidates if candidate.eligible),
-        tuple(candidate for candidate in candidates if waits_for_others(candidate)),
-        digest_of_all(body_digest(candidate) for candidate in candidates),
-        digest_of_all(grounds),
-        digest_of(setting.request),
-    )
-
-
-def _alone(setting: Setting, ground: Ground, weigh: Weigh) -> Candidate:
-    """Weighed for this very request: what was promised to itself, or gives way to it, is no obstacle."""
-    uid, priority = setting.request.uid, setting.request.priority
-    others = tuple(hold for hold in ground.holds if hold.stands_before(uid, priority))
-    return weigh(setting, Ground(ground.cluster, ground.index, others))
-
-
-def _stamped(candidate: Candidate, cluster: ClusterSnapshot, seen: str) -> Candidate:
-    observed_at = cluster.worker.observed_at if cluster.worker is not None else None
-    return replace(candidate, observed_at=observed_at, view_digest=seen)
-
-
-# --- remembering -------------------------------------------------------------------------------------------------
-
-
 class _Weighed(NamedTuple):
     candidate: Candidate
     digest: str
@@ -222,7 +125,7 @@ class _Lane:
         known = len(self.ground.holds)
         if self._digest is not None and holds[:known] == self.ground.holds:
             for hold in holds[known:]:
-                self._digest = _with_promise(self._digest, hold)
+                self._digest = with_promise(self._digest, hold)
         else:
             self._digest = None
         self.ground = Ground(self.ground.cluster, self.ground.index, holds)
@@ -236,10 +139,15 @@ class _Field:
     shape: Request
     weighed: list[_Weighed] = field(default_factory=list)
     at: int = -1
+    stamped_at: int = -1
+    """As of which count candidates say of which age their views are: only who is shown them asks for that."""
     candidates: tuple[Candidate, ...] = ()
     eligible: tuple[Candidate, ...] = ()
     full: tuple[Candidate, ...] = ()
     digest: str = ""
+
+    def tell(self) -> None:
+        self.candidates, self.eligible, self.full, self.digest = _summary(self.weighed)
 
 
 class _Asked(NamedTuple):
@@ -283,6 +191,7 @@ class CandidateMemo:
             pass
         asked = self._asked[setting.request.uid]
         found = asked.field
+        self._stamp(found)
         summary = (found.candidates, found.eligible, found.full, found.digest)
         personal = self._personal(setting.request)
         if personal:
@@ -434,19 +343,26 @@ class CandidateMemo:
             for lane in self._lanes:
                 weighed.append(self._weigh(lane, shaped, weigh))
                 yield
-            found.weighed = weighed
+            found.weighed, found.stamped_at = weighed, self._count
+            found.tell()
         else:
-            for at, lane in enumerate(self._lanes):
-                if lane.changed > found.at:
-                    found.weighed[at] = self._weigh(lane, shaped, weigh)
-                    yield
-                elif lane.aged > found.at:
-                    old = found.weighed[at]
-                    found.weighed[at] = _Weighed(
-                        _stamped(old.candidate, lane.ground.cluster, lane.view_digest), old.digest
-                    )
-        found.candidates, found.eligible, found.full, found.digest = _summary(found.weighed)
+            anew = [at for at, lane in enumerate(self._lanes) if lane.changed > found.at]
+            for at in anew:
+                found.weighed[at] = self._weigh(self._lanes[at], shaped, weigh)
+                yield
+            if anew:
+                found.tell()
         found.at = self._count
+
+    def _stamp(self, found: _Field) -> None:
+        """Say of each candidate as of when its cluster is seen now."""
+        aged = [at for at, lane in enumerate(self._lanes) if lane.aged > found.stamped_at]
+        for at in aged:
+            lane, old = self._lanes[at], found.weighed[at]
+            found.weighed[at] = _Weighed(stamped(old.candidate, lane.ground.cluster, lane.view_digest), old.digest)
+        if aged:
+            found.tell()
+        found.stamped_at = self._count
 
     def _make_room(self, wanted: _Field) -> None:
         """Keep within the bound: the shapes that were weighed first are forgotten, and weighed again when asked for."""
@@ -459,7 +375,7 @@ class CandidateMemo:
             each.weighed, each.candidates, each.eligible, each.full, each.at = [], (), (), (), -1
 
     def _weigh(self, lane: _Lane, setting: Setting, weigh: Weigh) -> _Weighed:
-        candidate = _stamped(_alone(setting, lane.ground, weigh), lane.ground.cluster, lane.view_digest)
+        candidate = stamped(weigh_alone(setting, lane.ground, weigh), lane.ground.cluster, lane.view_digest)
         return _Weighed(candidate, body_digest(candidate))
 
     def _personal(self, request: Request) -> list[int]:

@@ -18,9 +18,9 @@ from datetime import datetime, timedelta
 from dispatcher.core.backfill import Opening
 from dispatcher.core.context import Setting
 from dispatcher.core.decision import Candidate, Detail, Fit, Reason, Rejection, Resolver
-from dispatcher.core.memo import Slate
 from dispatcher.core.order import HOUR_S
 from dispatcher.core.prices import div_half_up
+from dispatcher.core.slate import Slate
 from dispatcher.core.snapshot import digest_of
 
 

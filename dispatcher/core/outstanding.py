@@ -23,7 +23,7 @@ class Outstanding:
     def __init__(self, bound: int | None, priorities: Iterable[int] = ()) -> None:
         """`bound` None: unbounded."""
         self._bound = bound
-        self._priorities = sorted(priorities)
+        self._priorities = sorted(priorities) if bound is not None else []
 
     def has_room(self, priority: int) -> bool:
         """Whether one more nomination of this priority stays within the bound."""

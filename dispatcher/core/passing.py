@@ -15,8 +15,8 @@ from dispatcher.core.context import Setting
 from dispatcher.core.decision import Candidate, Detail, Estimate, Reason, Rejection, Resolver
 from dispatcher.core.ids import FlavorName
 from dispatcher.core.keeping import charge, parts_of, run_s
-from dispatcher.core.memo import Slate
 from dispatcher.core.policy import Policy
+from dispatcher.core.slate import Slate
 from dispatcher.core.snapshot import digest_of
 from dispatcher.core.workload import PodSet, WorkloadClass
 

@@ -94,8 +94,10 @@ def amount(resource: str, text: str) -> int:
     return -((-scaled.numerator) // scaled.denominator)
 
 
+@lru_cache(maxsize=4096)
 def is_gpu(resource: str) -> bool:
-    """Whether a resource name is an accelerator: whole GPUs or MIG slices."""
+    """Whether a resource name is an accelerator: whole GPUs or MIG slices. Remembered: there are a few names, and each
+    fit asks dozens of times."""
     return resource == WHOLE_GPU or resource.startswith(MIG_PREFIX)
 
 
@@ -155,11 +157,14 @@ class Resources:
 
     def gpus(self) -> int:
         """Pieces of accelerator of every kind (a MIG slice counts as one piece)."""
-        return sum(value for name, value in self.items if is_gpu(name))
+        return sum([value for name, value in self.items if is_gpu(name)])
 
     def gpu_resource(self) -> str | None:
         """The accelerator resource asked for (first by name), or None for a CPU-only vector."""
-        return next((name for name, value in self.items if is_gpu(name) and value > 0), None)
+        for name, value in self.items:
+            if value > 0 and is_gpu(name):
+                return name
+        return None
 
 
 NOTHING = Resources()

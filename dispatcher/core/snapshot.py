@@ -315,7 +315,7 @@ class Snapshot:
         """The same fleet, as one request meets it."""
         if traffic is self.traffic:
             return self
-        return replace(self, traffic=traffic)
+        return Snapshot(self.clusters, self.holds, traffic, self.wall_ahead_s, self.stakes)
 
     def with_hold(self, hold: Hold) -> Snapshot:
         return replace(self, holds=(*self.holds, hold))

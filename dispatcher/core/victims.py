@@ -14,12 +14,12 @@ from dataclasses import replace
 
 from dispatcher.core.context import Context, Setting
 from dispatcher.core.decision import Candidate, Detail, Fit, Line, Reason, Rejection, Resolver, TermKind, Victim
-from dispatcher.core.memo import Slate
 from dispatcher.core.offers import price_of
 from dispatcher.core.policy import ClassPolicy, ComputePrice, Policy
 from dispatcher.core.preemption import Target
 from dispatcher.core.prices import div_half_up
 from dispatcher.core.resources import CPU
+from dispatcher.core.slate import Slate
 from dispatcher.core.snapshot import Stake, WorkerCopy, digest_of
 from dispatcher.core.terms.bills import billed, delay_line
 

@@ -86,10 +86,14 @@ class WaitingLine:
         before = self._known if same_rules else {}
         peers, owners, found = Peers(hub), hub.owners, dict[WorkloadUid, _Known]()
         touched: set[WorkloadUid] = set()
+        same_owners = self._hub is not None and owners is self._hub.owners
         for at, (uid, workload) in enumerate(hub.workloads.items()):
             if at % STRIDE == 0:
                 await pause()
             known = before.get(uid)
+            if same_owners and known is not None and known.workload is workload and known.alone:
+                found[uid] = known
+                continue
             owner = owners.get(workload.owner.uid) if workload.owner is not None else None
             if known is None or not known.is_of(workload, owner):
                 known = _known(workload, owner, standing(workload, hub, peers), policy)

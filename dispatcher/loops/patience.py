@@ -68,5 +68,5 @@ class Patience:
         return [
             wait.since + timedelta(seconds=patience_s(uid)) + RESOLUTION
             for uid, wait in self._waits.items()
-            if uid in workloads and workloads[uid].nominated == wait.nominated
+            if (shown := workloads.get(uid)) is not None and shown.nominated == wait.nominated
         ]

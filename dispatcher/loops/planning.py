@@ -162,7 +162,8 @@ class Planner:
             if traffic is None:
                 road.passed(workload, self.state.latest[uid])
                 continue
-            seen = Inputs(request, snapshot.amid(replace(traffic, openings=())), self.state.policy, now)
+            met = replace(traffic, openings=()) if traffic.openings else traffic
+            seen = Inputs(request, snapshot.amid(met), self.state.policy, now)
             seen, decision = await self._decide_behind(seen, road.back, slices)
             hold = hold_of(decision, request, seen.policy, now, snapshot)
             if hold is None:
@@ -501,9 +502,8 @@ class Planner:
 
 
 def _weighed(decision: Decision) -> object:
-    """What was found of the candidates, apart from the age of their views."""
     return tuple((c.cluster, c.fit, c.total_usd_micro, c.rejections) for c in decision.candidates)
 
 
 def _amid(seen: Inputs, traffic: Traffic) -> Inputs:
-    return replace(seen, snapshot=seen.snapshot.amid(traffic))
+    return Inputs(seen.request, seen.snapshot.amid(traffic), seen.policy, seen.now)

@@ -17,13 +17,14 @@ from datetime import datetime
 
 from dispatcher.core.context import Setting
 from dispatcher.core.decision import Candidate, Fit, Reason
-from dispatcher.core.fit import judge_fit
+from dispatcher.core.fit import fit_of
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.index import ClusterIndex, Room
-from dispatcher.core.memo import CandidateMemo, Ground, Slate, Weigh
+from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.place import Place
 from dispatcher.core.policy import Policy
 from dispatcher.core.resources import is_gpu
+from dispatcher.core.slate import Ground, Slate, Weigh
 from dispatcher.core.snapshot import Hold, Link, Snapshot
 from dispatcher.core.workload import PodSet, Request
 
@@ -146,7 +147,7 @@ class PatientMemo(CandidateMemo):
             return None
         holds = tuple(hold for hold in ground.holds if hold.stands_before(request.uid, request.priority))
         site = policy.clusters.get(candidate.cluster)
-        fit = judge_fit(Place(request, index, holds, index.room(holds), queue, policy, site))
+        fit = fit_of(Place(request, index, holds, index.room(holds), queue, policy, site))
         same = [p.flavor for p in fit.placements] == [p.flavor for p in candidate.placements]
         plain = fit.fit is Fit.NOW and candidate.fit is Fit.NOW
         return replace(candidate, placements=fit.placements) if plain and same else None
@@ -211,7 +212,7 @@ def _may_fit(index: ClusterIndex, room: Room, kind: _Kind, flavor: FlavorName) -
     any_priority = index.view.queues[queue].reclaims_any
     if any(
         entries and (any_priority or entries[0][0] < priority)
-        for (_, held, of), entries in index.reservations.items()
+        for (_, held, of), entries in index.reservations().items()
         if held == flavor and of == resource
     ):
         return True

@@ -15,8 +15,9 @@ import pytest
 
 from dispatcher.core.context import Setting
 from dispatcher.core.decide import decide
-from dispatcher.core.memo import CandidateMemo, Weigh, shape_of, window_of
+from dispatcher.core.memo import CandidateMemo, shape_of, window_of
 from dispatcher.core.policy import PriceUnit
+from dispatcher.core.slate import Weigh
 from dispatcher.core.snapshot import ClusterSnapshot, Link, MultiKueueClusterView, Snapshot
 from dispatcher.core.workload import DataUse, Destination, Request, WorkloadClass
 from residency.rules import Rule
