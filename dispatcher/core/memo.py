@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from operator import is_
 from typing import NamedTuple
 
 from dispatcher.core.context import Setting
@@ -92,9 +93,18 @@ def _store_of(to: Destination | None) -> Destination | None:
     return Destination(to.store, "") if to is not None else None
 
 
-class _Weighed(NamedTuple):
-    candidate: Candidate
-    digest: str
+@dataclass(slots=True)
+class _Weighed:
+    """What was found of a candidate, without the age of its view. Its digest is made when somebody asks for it."""
+
+    body: Candidate
+    _digest: str | None = field(default=None, compare=False)
+
+    @property
+    def digest(self) -> str:
+        if self._digest is None:
+            self._digest = body_digest(self.body)
+        return self._digest
 
 
 @dataclass(slots=True)
@@ -120,6 +130,9 @@ class _Lane:
             self._digest = ground_digest(self.ground.cluster, self.view_digest, self.ground.holds)
         return self._digest
 
+    def stamped(self, body: Candidate) -> Candidate:
+        return stamped(body, self.ground.cluster, self.view_digest)
+
     def promise(self, holds: tuple[Hold, ...], count: int) -> None:
         """Other promises count here from now on."""
         known = len(self.ground.holds)
@@ -137,27 +150,24 @@ class _Field:
     """All candidates of one shape, as of a count of the memo."""
 
     shape: Request
-    weighed: list[_Weighed] = field(default_factory=list)
+    weighed: tuple[_Weighed, ...] = ()
     at: int = -1
-    stamped_at: int = -1
-    """As of which count candidates say of which age their views are: only who is shown them asks for that."""
+    shown_at: int = -1
     candidates: tuple[Candidate, ...] = ()
+    """As of `shown_at` with the age of their views: only who is shown them asks for that."""
     eligible: tuple[Candidate, ...] = ()
     full: tuple[Candidate, ...] = ()
     digest: str = ""
 
-    def tell(self) -> None:
-        self.candidates, self.eligible, self.full, self.digest = _summary(self.weighed)
-
 
 class _Asked(NamedTuple):
-    """A request and its shape. `told` is the digest of the candidates it was last given, where they were its shape's
-    and not its own."""
+    """A request and its shape. `told` is what was weighed of the candidates it was last given, where they were its
+    shape's and not its own."""
 
     request: Request
     digest: str
     field: _Field
-    told: str | None = None
+    told: tuple[_Weighed, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -179,10 +189,8 @@ class CandidateMemo:
     _snapshot_digest: tuple[int, str] = (-1, "")
     _fields: dict[Request, _Field] = field(default_factory=dict)
     _asked: dict[WorkloadUid, _Asked] = field(default_factory=dict)
-    _seen_at: int = 0
-    """The count at which, last, something changed that is more than the age of a view."""
     _changed: int = 0
-    """The count at which, last, something changed that candidates depend on."""
+    """The count at which, last, something changed that is more than the age of a view."""
     _looked: tuple[tuple[ClusterSnapshot, ...], tuple[Hold, ...], Policy, tuple[datetime, int]] | None = None
 
     def slate(self, setting: Setting, snapshot: Snapshot, weigh: Weigh) -> Slate:
@@ -191,16 +199,17 @@ class CandidateMemo:
             pass
         asked = self._asked[setting.request.uid]
         found = asked.field
-        self._stamp(found)
+        self._show(found)
         summary = (found.candidates, found.eligible, found.full, found.digest)
         personal = self._personal(setting.request)
         if personal:
-            weighed = list(found.weighed)
+            weighed, candidates = list(found.weighed), list(found.candidates)
             for at in personal:
                 weighed[at] = self._weigh(self._lanes[at], setting, weigh)
-            summary = _summary(weighed)
-        told = found.digest if not personal else None
-        if asked.told != told:
+                candidates[at] = self._lanes[at].stamped(weighed[at].body)
+            summary = _summary(weighed, candidates)
+        told = found.weighed if not personal else None
+        if asked.told is not told:
             self._asked[setting.request.uid] = asked._replace(told=told)
         return Slate(*summary, self._seen(), asked.digest)
 
@@ -220,7 +229,7 @@ class CandidateMemo:
         asked = self._asked.get(request.uid)
         if asked is None or asked.request is not request or asked.told is None or self._book.has(request.uid):
             return False
-        return asked.field.at >= self._seen_at and asked.told == asked.field.digest
+        return asked.field.at >= self._changed and asked.told == asked.field.weighed
 
     def found_again(self, request: Request) -> bool:
         """Whether all candidates of this very request, weighed anew since (`steps`), came out as in its last `slate`,
@@ -228,8 +237,8 @@ class CandidateMemo:
         asked = self._asked.get(request.uid)
         if asked is None or asked.request is not request or asked.told is None or self._personal(request):
             return False
-        same = asked.field.at == self._count and asked.told == asked.field.digest
-        return same and not any(candidate.preempts for candidate in asked.field.candidates)
+        same = asked.field.at == self._count and asked.told == asked.field.weighed
+        return same and not any(found.body.preempts for found in asked.field.weighed)
 
     def places(self, request: Request) -> tuple[Candidate, ...] | None:
         """Where this very request, which was told to wait, fits now, where that is known without weighing it anew and
@@ -241,7 +250,7 @@ class CandidateMemo:
     @property
     def changed(self) -> int:
         """Grows whenever something changes that is more than the age of a view. As of the last `look`."""
-        return self._seen_at
+        return self._changed
 
     def look(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
         """Find out what has changed since the last look, cluster by cluster."""
@@ -285,10 +294,10 @@ class CandidateMemo:
         holds = old.ground.holds if old is not None else ()
         ground = Ground(cluster, index, holds)
         if old is None or everywhere or not _alike(old.ground, ground):
-            self._seen_at = self._changed = self._count
+            self._changed = self._count
             return _Lane(ground, self._count, self._count)
         if old.ground.index is not index:
-            self._seen_at = self._count
+            self._changed = self._count
             return _Lane(ground, old.changed, self._count)
         if not _as_old(old.ground.cluster, cluster):
             return _Lane(ground, old.changed, self._count)
@@ -310,7 +319,7 @@ class CandidateMemo:
             return
         self._count += 1
         self._lanes[at].promise(holds, self._count)
-        self._seen_at = self._changed = self._count
+        self._changed = self._count
 
     def _seen(self) -> str:
         if self._snapshot_digest[0] != self._count:
@@ -343,26 +352,24 @@ class CandidateMemo:
             for lane in self._lanes:
                 weighed.append(self._weigh(lane, shaped, weigh))
                 yield
-            found.weighed, found.stamped_at = weighed, self._count
-            found.tell()
         else:
-            anew = [at for at, lane in enumerate(self._lanes) if lane.changed > found.at]
-            for at in anew:
-                found.weighed[at] = self._weigh(self._lanes[at], shaped, weigh)
-                yield
-            if anew:
-                found.tell()
+            weighed = list(found.weighed)
+            for at, lane in enumerate(self._lanes):
+                if lane.changed > found.at:
+                    anew = self._weigh(lane, shaped, weigh)
+                    weighed[at] = anew if anew != weighed[at] else weighed[at]
+                    yield
+        if len(weighed) != len(found.weighed) or not all(map(is_, weighed, found.weighed)):
+            found.weighed, found.shown_at = tuple(weighed), -1
+            found.candidates = tuple([each.body for each in weighed])
         found.at = self._count
 
-    def _stamp(self, found: _Field) -> None:
+    def _show(self, found: _Field) -> None:
         """Say of each candidate as of when its cluster is seen now."""
-        aged = [at for at, lane in enumerate(self._lanes) if lane.aged > found.stamped_at]
-        for at in aged:
-            lane, old = self._lanes[at], found.weighed[at]
-            found.weighed[at] = _Weighed(stamped(old.candidate, lane.ground.cluster, lane.view_digest), old.digest)
-        if aged:
-            found.tell()
-        found.stamped_at = self._count
+        if found.shown_at < 0 or any(lane.aged > found.shown_at for lane in self._lanes):
+            candidates = [lane.stamped(each.body) for lane, each in zip(self._lanes, found.weighed, strict=True)]
+            found.candidates, found.eligible, found.full, found.digest = _summary(found.weighed, candidates)
+        found.shown_at = self._count
 
     def _make_room(self, wanted: _Field) -> None:
         """Keep within the bound: the shapes that were weighed first are forgotten, and weighed again when asked for."""
@@ -372,11 +379,10 @@ class CandidateMemo:
         while len(self._fields) > max(1, CANDIDATES // max(1, len(self._lanes))):
             gone.append(self._fields.pop(next(iter(self._fields))))
         for each in gone:
-            each.weighed, each.candidates, each.eligible, each.full, each.at = [], (), (), (), -1
+            each.weighed, each.candidates, each.eligible, each.full, each.at = (), (), (), (), -1
 
     def _weigh(self, lane: _Lane, setting: Setting, weigh: Weigh) -> _Weighed:
-        candidate = stamped(weigh_alone(setting, lane.ground, weigh), lane.ground.cluster, lane.view_digest)
-        return _Weighed(candidate, body_digest(candidate))
+        return _Weighed(weigh_alone(setting, lane.ground, weigh))
 
     def _personal(self, request: Request) -> list[int]:
         """The clusters on which this request is somebody in particular."""
@@ -412,11 +418,10 @@ def _as_old(before: ClusterSnapshot, after: ClusterSnapshot) -> bool:
 
 
 def _summary(
-    weighed: list[_Weighed],
+    weighed: Sequence[_Weighed], candidates: Sequence[Candidate]
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...], tuple[Candidate, ...], str]:
-    candidates = tuple([entry.candidate for entry in weighed])
     return (
-        candidates,
+        tuple(candidates),
         tuple([candidate for candidate in candidates if candidate.eligible]),
         tuple([candidate for candidate in candidates if waits_for_others(candidate)]),
         digest_of_all([entry.digest for entry in weighed]),
