@@ -84,6 +84,36 @@ def clusters(draw: st.DrawFn, name: str) -> ClusterSnapshot:
 
 
 @st.composite
+def nudges(draw: st.DrawFn, found: ClusterSnapshot) -> ClusterSnapshot:
+    """The cluster with one thing of its view another, whether a candidate reads it or not."""
+    view = found.worker
+    if view is None:
+        return found
+    what = some(draw, "queue", "queue", "copy", "copy", "copy", "gone", "node")
+    if what == "queue":
+        name, known = next(iter(view.queues.items()))
+        change = some(draw, {"pending": draw(st.integers(0, 3))}, {"active": not known.active}, {"reclaims_any": True})
+        view = replace(view, queues={**view.queues, name: replace(known, **change)})
+    elif what == "node":
+        first, *others = view.nodes
+        view = replace(view, nodes=(replace(first, ready=not first.ready), *others))
+    elif view.copies:
+        key = draw(st.sampled_from(sorted(view.copies)))
+        copies = dict(view.copies)
+        if what == "gone":
+            del copies[key]
+        else:
+            at = NOW - timedelta(seconds=draw(st.integers(0, 2)))
+            field = some(
+                draw, "quota_reserved_at", "admitted_at", "evicted_at", "quota_message", "priority", "finished"
+            )
+            values = {"quota_message": ("", "why"), "priority": (0, 3), "finished": (False, True)}
+            copies[key] = replace(copies[key], **{field: some(draw, *values.get(field, (None, at)))})
+        view = replace(view, copies=copies)
+    return replace(found, worker=view)
+
+
+@st.composite
 def policies(draw: st.DrawFn) -> Policy:
     flavors = [replace(flavor_policy(), failure_s=some(draw, None, 86_400), watts=some(draw, None, 700))]
     facts = {"cache_bytes": some(draw, 0, 200 * GB), "energy_permille": some(draw, None, 1200)}
@@ -182,11 +212,14 @@ def test_a_memo_that_has_seen_anything_gives_the_same_bytes_as_none(data_: st.Da
     asked = draw(requests(book, now))
     for _ in range(draw(st.integers(1, 8))):
         for change in draw(
-            st.sets(st.sampled_from(("view", "age", "policy", "clock", "holds", "request")), max_size=2)
+            st.sets(st.sampled_from(("view", "nudge", "age", "policy", "clock", "holds", "request")), max_size=2)
         ):
             if change == "view":
                 name = draw(st.sampled_from(NAMES))
                 world[name] = draw(clusters(name))
+            elif change == "nudge":
+                name = draw(st.sampled_from(NAMES))
+                world[name] = draw(nudges(world[name]))
             elif change == "age":
                 world = {name: _aged(found, draw(st.integers(0, 2))) for name, found in world.items()}
             elif change == "policy":
@@ -197,7 +230,7 @@ def test_a_memo_that_has_seen_anything_gives_the_same_bytes_as_none(data_: st.Da
                 snapshot = replace(snapshot, holds=draw(promises(now)))
             else:
                 asked = draw(requests(book, now))
-            if change in ("view", "age"):
+            if change in ("view", "nudge", "age"):
                 snapshot = Snapshot(tuple(world.values()), snapshot.holds)
         with_memo = decide(asked, snapshot, book, now, memo)
         assert repr(with_memo) == repr(decide(asked, snapshot, book, now))
