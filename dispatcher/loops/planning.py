@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from dispatcher.core.backfill import Opening
 from dispatcher.core.decide import decide, hold_of, steps
-from dispatcher.core.decision import Candidate, Decision, Fit, Outcome, Reason
+from dispatcher.core.decision import Decision, Fit, Outcome
 from dispatcher.core.ids import DecisionId, WorkloadUid
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.ports import Store
@@ -36,6 +36,7 @@ from dispatcher.loops.road import Road
 from dispatcher.loops.rounds import Rounds, nominated_copy
 from dispatcher.loops.slices import Slices
 from dispatcher.loops.telling import Teller
+from dispatcher.loops.told import Told
 from dispatcher.loops.turns import ShareBook
 from dispatcher.runtime import Health
 from dispatcher.state import FleetState
@@ -43,7 +44,6 @@ from dispatcher.state import FleetState
 LOOP = "dispatch"
 BATCH = 16
 """Nominations that are written side by side; after each batch the views are read anew."""
-SHARED_REASONS = 4096
 OWNER_GRACE_S = 10.0
 """A Workload and its job come by two watches, and either may be first: so long the job may be behind before its owner
 is told that it cannot be seen."""
@@ -53,7 +53,6 @@ UNPLANNED_PATIENCE_S = 600
 
 _CLASSES = {known.value: known for known in WorkloadClass}
 """By what a record says; one of another version may say what is none."""
-_ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.HELD, Reason.RESERVED, Reason.WORTH_WAITING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +104,7 @@ class Planner:
     """What stood between each that waits and its clusters, apart from these."""
     _weighed: dict[WorkloadUid, Decision] = field(default_factory=dict)
     """Of each that was told of openings: what would have been decided without them."""
-    _shared_reasons: dict[int, tuple[tuple[Candidate, ...], object]] = field(default_factory=dict)
-    """What candidates that many requests share are to a person; by identity, since they are kept here."""
+    _seen: Told = field(default_factory=Told)
 
     def __post_init__(self) -> None:
         self._patience = Patience(self.state)
@@ -346,24 +344,8 @@ class Planner:
         known = self.state.latest.get(decision.workload)
         self.state.latest[decision.workload] = decision
         self._roads[decision.workload] = seen.snapshot.traffic
-        if decision.workload in self.waits or known is None or self._as_seen(known) != self._as_seen(decision):
+        if decision.workload in self.waits or known is None or self._seen.of(known) != self._seen.of(decision):
             self.waits[decision.workload] = (decision, seen)
-
-    def _as_seen(self, decision: Decision) -> object:
-        """What makes two waits the same wait for a person: the outcome and what lasts of the reasons per cluster. That
-        there is no room comes and goes: it counts where nothing else stands in the way, and neither amounts nor whether
-        the room is used, promised or in pieces."""
-        candidates = decision.candidates
-        known = self._shared_reasons.get(id(candidates))
-        if known is None or known[0] is not candidates:
-            if len(self._shared_reasons) >= SHARED_REASONS:
-                self._shared_reasons.clear()
-            reasons = tuple(
-                (c.cluster, bool(c.rejections), tuple(r.reason for r in c.rejections if r.reason not in _ROOM))
-                for c in candidates
-            )
-            known = self._shared_reasons[id(candidates)] = (candidates, reasons)
-        return (decision.outcome, decision.policy_digest, decision.kept and decision.kept.reason, known[1])
 
     def _class_of(self, workload: HubWorkload) -> str | None:
         """The class of a workload that is nominated; None where nobody can tell."""
