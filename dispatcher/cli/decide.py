@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.errors import CliError, ExitCode, undecidable
 from dispatcher.cli.options import Output, OutputOption, instant
 from dispatcher.cli.printing import emit, note
 from dispatcher.cli.show_why import decision_page
@@ -50,9 +50,9 @@ def decide(
     wanted = _request(request, loaded, at)
     try:
         decision = decide_knowing(wanted, taken.snapshot, loaded.policy, at, taken.running or {})
-    except ValueError as error:
+    except (ValueError, LookupError, ArithmeticError) as error:
         fix = "add the queue to queues.yaml, or let the request name a workload class"
-        raise CliError(str(error), where=str(request), fix=fix, code=ExitCode.USAGE) from None
+        raise CliError(undecidable(error), where=str(request), fix=fix, code=ExitCode.USAGE) from None
     if taken.running is None and any(victim.ours for each in decision.candidates for victim in each.preempts):
         note("the snapshot says nothing of what runs: preemptions are priced by the queue's class, without checkpoints")
     view = shown.full(decision)
@@ -104,7 +104,7 @@ def _document(file: Path) -> Mapping[str, Any]:
             found = [json.loads(content)]
         else:
             found = [document for document in yaml.safe_load_all(content) if document is not None]
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         what = " ".join(str(error).split())
         fix = "give one YAML or JSON document"
         raise CliError(f"cannot be read: {what}", where=str(file), fix=fix, code=ExitCode.USAGE) from None

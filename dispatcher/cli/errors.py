@@ -36,3 +36,11 @@ class CliError(Exception):
         if self.fix:
             lines.append(f"  fix:   {self.fix}")
         return "\n".join(lines)
+
+
+def undecidable(error: Exception) -> str:
+    """What a decision stumbled over in a file that somebody has edited: one part of it names what another lacks."""
+    missing = error.args[0] if isinstance(error, KeyError) and error.args else None
+    if missing is not None:
+        return f"it names {str(missing)!r}, which is not in it"
+    return " ".join(str(error).split()) or type(error).__name__

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dispatcher.cli.client import Client
-from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.errors import CliError, ExitCode, undecidable
 from dispatcher.cli.options import DEFAULT_SERVER, Output, OutputOption, ServerOption, StoreOption
 from dispatcher.cli.printing import emit, grid
 from dispatcher.core.replay import Change, Replay, Scalar, Verdict, compare
@@ -75,10 +75,11 @@ def replay(
     record = _record(decision, server, store)
     try:
         again = decide_again(record.inputs)
-    except ValueError as error:
+        found = compare(record, again, replayed_digest(again))
+    except (ValueError, LookupError, ArithmeticError) as error:
+        what = f"cannot be decided again: {undecidable(error)}"
         fix = "its inputs are not those of a decision: report this with the record (GET /v1/decisions/ID/inputs)"
-        raise CliError(str(error), where=f"decision {decision}", fix=fix) from None
-    found = compare(record, again, replayed_digest(again))
+        raise CliError(what, where=f"decision {decision}", fix=fix) from None
     view = _view(record, found)
     emit(view, None, output, partial(_page, view))
     if found.verdict is Verdict.DIFFERS:

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.files import unfinished
 from dispatcher.cli.options import Output, OutputOption
 from dispatcher.cli.printing import console, note
 
@@ -44,9 +46,10 @@ def simulate(  # noqa: PLR0913 - one parameter an option: that is how typer decl
     compare: Annotated[
         str, typer.Option("--compare", help="contenders; the others are compared with the first", metavar="NAME,...")
     ] = DEFAULT_COMPARE,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="how many seeds, from 1 on")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=1000, help="how many seeds, from 1 on")] = 1,
     load: Annotated[
-        float | None, typer.Option("--load", min=0.01, help="work by capacity, such as 1.2; else the scenario's own")
+        float | None,
+        typer.Option("--load", min=0.01, max=100, help="work by capacity, such as 1.2; else the scenario's own"),
     ] = None,
     days: Annotated[int | None, typer.Option("--days", min=1, help="of a trace: only its densest days")] = None,
     fleet: Annotated[
@@ -71,19 +74,42 @@ def simulate(  # noqa: PLR0913 - one parameter an option: that is how typer decl
 
     Exit codes: 0 done, 1 the run failed, 2 no such scenario or contender, 5 the blueprint does not load.
     """
+    of_runs = {"--load": load, "--days": days, "--fleet": fleet, "--out": out, "--format": form}
+    given = [option for option, value in of_runs.items() if value is not None]
     if from_snapshot is not None or blueprint is not None:
-        if from_snapshot is None or blueprint is None or scenario is not None:
-            fix = "entrepot simulate --from-snapshot FILE --blueprint DIR"
-            what = "what-if takes a snapshot and a blueprint, and no scenario"
-            raise CliError(what, where="simulate", fix=fix, code=ExitCode.USAGE)
+        if from_snapshot is None or blueprint is None or scenario is not None or given:
+            without = ", ".join(("scenario", *given))
+            what = f"what-if takes a snapshot and a blueprint, and no {without}"
+            raise _usage(what, "entrepot simulate --from-snapshot FILE --blueprint DIR")
         from dispatcher.cli.simulate_whatif import what_if
 
         what_if(from_snapshot, blueprint, output)
         return
+    if output is not Output.TABLE:
+        raise _usage(f"-o {output.value} is for --from-snapshot alone", "entrepot simulate SCENARIO --out DIR")
+    _refuse_unused(scenario, given)
     if scenario is None:
         _list()
         return
     _compare(scenario, _Wish(compare, seeds, load, days, fleet), out, tuple(form or Form))
+
+
+def _refuse_unused(scenario: str | None, given: Sequence[str]) -> None:
+    """An option that would change nothing is a mistake: whoever gave it believes that it did."""
+    if scenario is None and given:
+        raise _usage(f"{', '.join(given)} without a scenario or trace", "entrepot simulate SCENARIO|TRACE")
+    if "--format" in given and "--out" not in given:
+        raise _usage("--format without a folder to write into", "entrepot simulate SCENARIO --out DIR --format FORMAT")
+    if "--days" in given and scenario is not None and not _is_trace(scenario):
+        raise _usage("--days is for traces alone", "give the path of a trace, or leave it out")
+
+
+def _usage(what: str, fix: str) -> CliError:
+    return CliError(what, where="simulate", fix=fix, code=ExitCode.USAGE)
+
+
+def _is_trace(text: str) -> bool:
+    return "/" in text or ("." in text and Path(text).exists())
 
 
 class _Wish:
@@ -106,6 +132,8 @@ def _compare(scenario: str, wish: _Wish, out: Path | None, forms: Sequence[Form]
 
     configure("critical")  # what loops log of a simulated day is no news, and no part of the report
     contenders = _told(lambda: entries(wish.names), "--compare", ExitCode.USAGE)
+    if wish.fleet is not None:
+        _told(partial(_known_fleet, wish.fleet), "--fleet", ExitCode.INVALID_BLUEPRINT)
     scenarios = _told(lambda: [_scenario(scenario, wish, seed) for seed in wish.seeds], "SCENARIO", ExitCode.USAGE)
     if out is not None:
         _make(out)
@@ -134,7 +162,7 @@ def _scenario(text: str, wish: _Wish, seed: int) -> Scenario:
     from dispatcher.sim.scenarios import blueprint_folder, load_fleet, plan_named, trace_scenario
     from dispatcher.sim.world import start_of
 
-    if "/" in text or ("." in text and Path(text).exists()):
+    if _is_trace(text):
         chosen = wish.fleet or "four-sites"
         now = start_of(blueprint_folder(chosen))
         return trace_scenario(Path(text), seed, now, TracePlan(wish.load_permille, wish.days), chosen)
@@ -143,6 +171,13 @@ def _scenario(text: str, wish: _Wish, seed: int) -> Scenario:
         plan = replace(plan, load_permille=wish.load_permille)
     chosen = wish.fleet or plan.blueprint
     return from_plan(plan, load_fleet(chosen, start_of(blueprint_folder(chosen))), seed)
+
+
+def _known_fleet(fleet: str) -> None:
+    from dispatcher.sim.scenarios import blueprint_folder, load_fleet
+    from dispatcher.sim.world import start_of
+
+    load_fleet(fleet, start_of(blueprint_folder(fleet)))
 
 
 def _list() -> None:
@@ -178,10 +213,13 @@ def _print(found: Comparison) -> None:
 
 
 def _make(out: Path) -> None:
+    """Make the folder, and see that files can be made in it: a run may take an hour."""
     try:
         out.mkdir(parents=True, exist_ok=True)
+        with unfinished(out):
+            pass
     except OSError as error:
-        what = f"cannot be made: {error.strerror}"
+        what = f"cannot be made, or not written into: {error.strerror}"
         raise CliError(what, where=str(out), fix="name a folder that you may write") from None
 
 
@@ -191,13 +229,14 @@ def _write(found: Comparison, out: Path, forms: Sequence[Form]) -> None:
     from dispatcher.sim.report import report_text
 
     try:
-        if Form.CSV in forms:
-            write_jobs_csv(found, out / "jobs.csv")
-            write_summary_csv(found, out / "summary.csv")
-        if Form.SVG in forms:
-            write_chart(found, out / "chart.svg")
-        if Form.TEXT in forms:
-            (out / "report.txt").write_text(report_text(found), encoding="utf-8")
+        with unfinished(out) as made:
+            if Form.CSV in forms:
+                write_jobs_csv(found, made / "jobs.csv")
+                write_summary_csv(found, made / "summary.csv")
+            if Form.SVG in forms:
+                write_chart(found, made / "chart.svg")
+            if Form.TEXT in forms:
+                (made / "report.txt").write_text(report_text(found), encoding="utf-8")
     except OSError as error:
         what = f"cannot be written: {error.strerror}"
         raise CliError(what, where=str(out), fix="name a folder that you may write") from None

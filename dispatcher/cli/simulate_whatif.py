@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.errors import CliError, ExitCode, undecidable
 from dispatcher.cli.options import Output
 from dispatcher.cli.printing import console, emit_data, grid, note
 
@@ -33,7 +33,12 @@ def what_if(snapshot: Path, blueprint: Path, output: Output) -> None:
         raise CliError("this snapshot holds no work", where=str(snapshot), fix=fix, code=ExitCode.USAGE)
     loaded = read_blueprint(blueprint, taken.taken_at)
     assert loaded.policy is not None
-    found = decide_again(taken.book, taken.snapshot, loaded.policy)
+    try:
+        found = decide_again(taken.book, taken.snapshot, loaded.policy)
+    except (ValueError, LookupError, ArithmeticError) as error:
+        fix = "take it again with: entrepot snapshot -o FILE"
+        what = f"this snapshot cannot be decided on: {undecidable(error)}"
+        raise CliError(what, where=str(snapshot), fix=fix, code=ExitCode.USAGE) from None
     for key in found.unread:
         note(f"{key}: what it declares cannot be understood, before and after")
     if output in (Output.TABLE, Output.WIDE):

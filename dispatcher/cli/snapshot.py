@@ -10,6 +10,7 @@ import typer
 
 from dispatcher.cli.client import Client
 from dispatcher.cli.errors import CliError
+from dispatcher.cli.files import write_whole
 from dispatcher.cli.options import DEFAULT_SERVER, ServerOption
 from dispatcher.cli.printing import note
 from dispatcher.web.models import SnapshotDocument
@@ -28,7 +29,7 @@ def snapshot(
         sys.stdout.write(raw.decode())
         return
     try:
-        out.write_bytes(raw)
+        write_whole(out, raw)
     except OSError as error:
         fix = "name a file that you may write"
         raise CliError(f"cannot be written: {error.strerror}", where=str(out), fix=fix) from None

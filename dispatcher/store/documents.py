@@ -147,17 +147,24 @@ def _written(kind: str, body: dict[str, Any], indent: int | None = None) -> byte
 
 def _format_of(content: bytes) -> object:
     try:
-        document = json.loads(content)
-    except ValueError:
+        document = _parsed(content)
+    except CodecError:
         return None
     return document.get("format") if isinstance(document, dict) else None
 
 
-def _opened(content: bytes, kind: str) -> dict[str, Any]:
+def _parsed(content: bytes) -> object:
     try:
         document = json.loads(content)
-    except ValueError as error:
+        if b"\\ud" in content.lower():  # halves of a letter, which no file and no store could hold again
+            json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
         raise CodecError(f"not JSON: {error}") from None
+    return document
+
+
+def _opened(content: bytes, kind: str) -> dict[str, Any]:
+    document = _parsed(content)
     if not isinstance(document, dict):
         raise CodecError(f"not a document of format {kind}")
     _check(document, kind)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dispatcher.cli.files import unfinished, write_whole
 from dispatcher.cli.main import run
 from dispatcher.core.illegal import Sight
 from dispatcher.core.policy import Policy
@@ -110,12 +112,48 @@ async def test_the_command_tells_it(
         pytest.param(["small", "--from-snapshot", "now.json", "--blueprint", "config"], id="a scenario and a snapshot"),
         pytest.param(["smal"], id="no such scenario"),
         pytest.param(["small", "--compare", "best"], id="no such contender"),
+        pytest.param(["small", "--load", "inf"], id="a load without an end"),
+        pytest.param(["small", "--load", "1e300"], id="a load that no fleet could be under"),
+        pytest.param(["small", "--seeds", "1000000000"], id="more seeds than anybody waits for"),
+        pytest.param(["small", "--days", "3"], id="days of what is no trace"),
+        pytest.param(["small", "--format", "csv"], id="a format without a folder"),
+        pytest.param(["small", "-o", "json"], id="a form that a report does not have"),
+        pytest.param(["--load", "1.2"], id="a load of nothing"),
+        pytest.param(["--from-snapshot", "a", "--blueprint", "b", "--load", "2"], id="a load of a snapshot"),
         pytest.param(["--from-snapshot", "nowhere.json", "--blueprint", "config"], id="no such snapshot"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate", *words]) == 2
     assert "fix:" in capsys.readouterr().err
+
+
+def test_a_fleet_that_does_not_load_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "small", "--fleet", str(tmp_path)]) == 5
+    assert "where: --fleet" in capsys.readouterr().err
+
+
+# --- files ---
+
+
+def test_files_are_put_into_the_folder_together_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text("of yesterday")
+    with suppress(KeyboardInterrupt), unfinished(tmp_path) as made:
+        (made / "jobs.csv").write_text("half of")
+        raise KeyboardInterrupt
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("jobs.csv", "of yesterday")]
+    with unfinished(tmp_path) as made:
+        (made / "jobs.csv").write_text("of today")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("jobs.csv", "of today")]
+
+
+def test_a_file_is_written_whole_also_through_a_link_and_into_what_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("before")
+    (tmp_path / "link").symlink_to("real")
+    write_whole(tmp_path / "link", b"after")
+    write_whole(Path("/dev/null"), b"gone")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "after"
 
 
 # --- from the command line ---------------------------------------------------------------------------------------

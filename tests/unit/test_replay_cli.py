@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -195,6 +195,32 @@ def test_a_file_that_is_no_record_is_refused(cli: Cli, tmp_path: Path) -> None:
 
 
 # --- snapshot ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        pytest.param(lambda text: "[" * 100_000, "not JSON: maximum recursion depth", id="nested for ever"),
+        pytest.param(lambda text: text.replace('"DE"', '"\\ud800"'), "not JSON: 'utf-8' codec", id="half a letter"),
+        pytest.param(
+            lambda text: json.dumps(_without_classes(json.loads(text))),
+            "cannot be decided again: it names 'training', which is not in it",
+            id="a part that another names is missing",
+        ),
+    ],
+)
+def test_a_record_that_somebody_has_edited_is_told_and_is_no_crash(
+    cli: Cli, tmp_path: Path, change: Callable[[str], str], told: str
+) -> None:
+    file = tmp_path / "edited.json"
+    file.write_text(change(encode_record(Record(DECIDED, replayed_digest(DECIDED), SEEN)).decode()))
+    cli("replay", str(file), code=1, server=False)
+    assert told in cli.err
+
+
+def _without_classes(record: dict[str, Any]) -> dict[str, Any]:
+    record["inputs"]["policy"]["classes"] = []
+    return record
 
 
 def test_a_snapshot_is_canonical_and_holds_no_secret(cli: Cli, tmp_path: Path) -> None:

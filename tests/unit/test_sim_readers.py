@@ -249,6 +249,49 @@ def test_throughputs_of_another_form_are_refused(tmp_path: Path) -> None:
         read_trace(tmp_path / "vc.trace")
 
 
+def common(*cells: str) -> tuple[str, ...]:
+    """Rows of the common schema: submission, GPUs and duration of each job."""
+    rows = (cell.split() for cell in cells)
+    return (COMMON, *(f"j{at},{sub},{gpus},1,1,,{lasts},q,u," for at, (sub, gpus, lasts) in enumerate(rows)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        pytest.param(
+            common("0 1 999999999999999"), ":2:13: error: '999999999999999': duration_s is a number of seconds"
+        ),
+        pytest.param(common("0 1 400000000"), ":2:13: error: '400000000': duration_s is a run of at most 316224000 s"),
+        pytest.param(common("999999999999999 1 60"), ":2:4: error: '999999999999999': submit_s is a number of seconds"),
+        pytest.param(common("0 1 60", "400000000 1 60"), "12 years between its first submission and its last"),
+        pytest.param(common("0 1 1e400"), ":2:13: error: '1e400': duration_s is a number of seconds"),
+        pytest.param(("x" * 3_000_000,), ":1:1: error: a line of more than 1048576 letters"),
+    ],
+    ids=["a run of ages", "a run of twelve years", "a submission in ages", "twelve years apart", "no end", "one line"],
+)
+def test_what_no_clock_and_no_memory_could_hold_is_told_with_its_place(
+    written: Written, lines: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(TraceError) as caught:
+        read_trace(written(*lines), "common")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("figure", ["NaN", "Infinity", "-1", "1e-300", "1e300", "true", "[]", '"fast"'])
+def test_a_throughput_that_is_none_is_refused(tmp_path: Path, figure: str) -> None:
+    (tmp_path / "x.trace").write_text("A3C\tcmd\tdir\t-n\t1000\t0.5\t1\n")
+    (tmp_path / "simulation_throughputs.json").write_text(f"""{{"v100": {{"('A3C', 1)": {{"null": {figure}}}}}}}""")
+    with pytest.raises(TraceError, match=r"simulation_throughputs\.json:1:1: error: throughputs are"):
+        read_trace(tmp_path)
+
+
+def test_a_run_that_throughputs_make_endless_is_told_with_its_steps(tmp_path: Path) -> None:
+    (tmp_path / "x.trace").write_text("A3C\tcmd\tdir\t-n\t1000000\t0.5\t1\n")
+    (tmp_path / "simulation_throughputs.json").write_text("""{"v100": {"('A3C', 1)": {"null": 1e-6}}}""")
+    with pytest.raises(TraceError, match="lets it do in ten years"):
+        read_trace(tmp_path)
+
+
 def test_pai_without_one_of_its_tables_says_which(tmp_path: Path) -> None:
     (tmp_path / "pai_task_table.csv").write_text("")
     with pytest.raises(TraceError, match=r"pai_job_table\.csv:1:1: error: the schema needs this table"):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dispatcher.config.problems import TOP, problem_at, shown
-from dispatcher.sim.readers.rows import TSV_BARE, Rows, Tally, TraceError, table
+from dispatcher.sim.readers.rows import LONGEST_S, TSV_BARE, Rows, Tally, TraceError, table
 from dispatcher.sim.readers.schema import Names, Schema, each, usable
 from dispatcher.sim.trace import Rule, TraceJob, gang
 
@@ -32,7 +32,7 @@ def read_common(path: Path, tally: Tally) -> Iterator[TraceJob]:
         names, others = Names(rows, job), _other_types(rows)
         for row in each(rows, tally):
             name, gpus = names.take(), rows.whole(gpus_at)
-            duration_s = rows.seconds(duration) if row[duration] else 0
+            duration_s = rows.lasting(duration) if row[duration] else 0
             if usable(gpus, duration_s, tally):
                 yield TraceJob(
                     name,
@@ -43,7 +43,7 @@ def read_common(path: Path, tally: Tally) -> Iterator[TraceJob]:
                     row[user],
                     row[kind],
                     tuple(row[types].split("|")) if row[types] else (),
-                    tuple((other, _permille(duration_s, rows.seconds(at))) for other, at in others if row[at]),
+                    tuple((other, _permille(duration_s, rows.lasting(at))) for other, at in others if row[at]),
                 )
 
 
@@ -76,6 +76,8 @@ def _permille(reference_s: int, other_s: int) -> int:
 
 THROUGHPUTS = "simulation_throughputs.json"
 REFERENCE_TYPE = "v100"
+SLOWEST = 1e-9
+"""Steps a second, or seconds a step."""
 _FOLDERS_UP = 4
 _LAYOUTS: Mapping[int, Mapping[str, int]] = {
     7: {"steps": 4, "arrival": 5, "gpus": 6},
@@ -115,6 +117,8 @@ def _gavel_job(rows: Rows, measured: Throughputs, tally: Tally) -> TraceJob | No
         tally.dropped[Rule.NO_THROUGHPUT] += 1
         return None
     duration_s = int(steps / speed + 0.5) if speed else 0
+    if duration_s > LONGEST_S:
+        rows.wrong(layout["steps"], f"more than {THROUGHPUTS} lets it do in ten years")
     if not usable(gpus, duration_s, tally):
         return None
     tally.adjusted[Rule.LARGEST_MEASURED] += count < gpus
@@ -159,16 +163,25 @@ def _throughputs(path: Path) -> Throughputs:
     try:
         written = json.loads(file.read_text())
         measured = {
-            kind: {_key(key): float(entry["null"]) for key, entry in of.items() if "null" in entry}
+            kind: {_key(key): _throughput(entry["null"]) for key, entry in of.items() if "null" in entry}
             for kind, of in written.items()
             if "unconsolidated" not in kind
         }
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         rule = f"throughputs are {{type: {{(model, GPUs): {{null: steps a second}}}}}} ({error})"
         raise TraceError(problem_at(THROUGHPUTS, TOP, "", rule)) from error
     if REFERENCE_TYPE not in measured:
         raise TraceError(problem_at(THROUGHPUTS, TOP, "", f"figures of {REFERENCE_TYPE} are missing"))
     return measured
+
+
+def _throughput(written: object) -> float:
+    """Steps a second; 0: it was not measured."""
+    if isinstance(written, bool) or not isinstance(written, int | float):
+        raise ValueError(f"{shown(written)} is no number")
+    if written and not SLOWEST <= written <= 1 / SLOWEST:
+        raise ValueError(f"{written} is no number of steps a second")
+    return float(written)
 
 
 def _key(written: str) -> tuple[str, int]:
@@ -191,10 +204,9 @@ def read_muri(path: Path, tally: Tally) -> Iterator[TraceJob]:
         names, queue = Names(rows, job), path.name.partition(".")[0]
         for row in each(rows, tally):
             name, gpus = names.take(), rows.whole(gpus_at)
-            duration_s = (rows.seconds(duration) + 500) // 1000
+            duration_s = rows.milliseconds(duration, LONGEST_S)
             if usable(gpus, duration_s, tally):
-                submit_s = (rows.seconds(submit) + 500) // 1000
-                yield TraceJob(name, submit_s, *gang(gpus), duration_s, queue, kind=row[kind])
+                yield TraceJob(name, rows.milliseconds(submit), *gang(gpus), duration_s, queue, kind=row[kind])
 
 
 _PHILLY = "Philly traces (Microsoft), CC-BY-4.0"

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Literal, NoReturn
@@ -25,6 +26,12 @@ from dispatcher.sim.trace import Counts, Rule
 
 MOST_DIGITS = 15
 """A number of more digits is no count and no time of a trace."""
+MOST_S = 10**10
+"""Some three hundred years: a time of a trace may count from any year, and none may count from further away."""
+LONGEST_S = 10 * 366 * 86_400
+"""Ten years, of a run and of a trace from its first submission to its last. Longer is a mistake in a unit or a year."""
+MOST_LETTERS = 2**20
+"""Of a line. A file of a few kilobytes can be packed so that one line of it fills the memory."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?")
 
@@ -151,9 +158,22 @@ class Rows:
     def seconds(self, at: int) -> int:
         """A time span, rounded half up to whole seconds."""
         text = self.row[at]
-        if text.isdigit() and text.isascii() and len(text) <= MOST_DIGITS:
+        if text.isdigit() and text.isascii() and len(text) < len(str(MOST_S)):
             return int(text)
-        return int(self._number(at, "a number of seconds, zero or more") + 0.5)
+        rule = f"a number of seconds, zero or more and at most {MOST_S}"
+        found = int(self._number(at, rule) + 0.5)
+        return found if found <= MOST_S else self.wrong(at, rule)
+
+    def lasting(self, at: int) -> int:
+        """How long something ran, in whole seconds."""
+        found = self.seconds(at)
+        return found if found <= LONGEST_S else self.wrong(at, f"a run of at most {LONGEST_S} s, ten years")
+
+    def milliseconds(self, at: int, most_s: int = MOST_S) -> int:
+        """A time span in milliseconds, rounded half up to whole seconds."""
+        rule = f"a number of milliseconds, zero or more and at most {1000 * most_s}"
+        found = (int(self._number(at, rule) + 0.5) + 500) // 1000
+        return found if found <= most_s else self.wrong(at, rule)
 
     def rounded_up(self, at: int) -> int:
         """An amount, rounded up to a whole one."""
@@ -193,7 +213,9 @@ class Rows:
     def _lines(self, text: IO[str]) -> Iterator[list[str]]:
         quote = '"' if self.form.quoted else None
         quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
-        reader = csv.reader(text, delimiter=self.form.delimiter, quotechar=quote, quoting=quoting, strict=True)
+        reader = csv.reader(
+            self._bounded(text), delimiter=self.form.delimiter, quotechar=quote, quoting=quoting, strict=True
+        )
         for row in reader:
             self.line += 1
             if reader.line_num != self.line:
@@ -201,6 +223,13 @@ class Rows:
             if row:
                 self.row = row
                 yield row
+
+    def _bounded(self, text: IO[str]) -> Iterator[str]:
+        """The lines, none of them read further than it may be long."""
+        while line := text.readline(MOST_LETTERS):
+            if len(line) == MOST_LETTERS:
+                self.refuse_next(f"a line of more than {MOST_LETTERS} letters", "is this a trace at all?")
+            yield line
 
     def _take_header(self, first: list[str], wanted: Sequence[str]) -> None:
         if not first:
@@ -235,7 +264,7 @@ def _opened(path: Path) -> Iterator[IO[str]]:
 
 def _line_of(path: Path, number: int) -> str:
     with _opened(path) as text:
-        return next(islice(text, number - 1, None), "")
+        return next(islice(iter(partial(text.readline, MOST_LETTERS), ""), number - 1, None), "")
 
 
 def _column(line: str, at: int, form: Form) -> int:

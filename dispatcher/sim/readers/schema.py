@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dispatcher.config.problems import TOP, problem_at
-from dispatcher.sim.readers.rows import Rows, Tally, TraceError, counts
+from dispatcher.sim.readers.rows import LONGEST_S, Rows, Tally, TraceError, counts
 from dispatcher.sim.trace import Rule, Trace, TraceJob
 
 Read = Callable[[Path, Tally], Iterator[TraceJob]]
@@ -39,6 +39,14 @@ def collect(path: Path, schema: Schema) -> Trace:
         rule = f"none of its {tally.rows} rows can be used"
         raise TraceError(problem_at(path.name, TOP, "", rule, f"is this a trace of the schema {schema.name}?"))
     start = found[0].submit_s
+    longest = max(found, key=lambda job: job.duration_s)
+    for seconds, what in (
+        (found[-1].submit_s - start, "between its first submission and its last"),
+        (longest.duration_s, f"of run time of '{longest.name}'"),
+    ):
+        if seconds > LONGEST_S:
+            rule = f"{seconds // (365 * 86_400)} years {what}"
+            raise TraceError(problem_at(path.name, TOP, "", rule, "ten years are the most: correct units or years"))
     jobs = tuple(replace(job, submit_s=job.submit_s - start) for job in found) if start else tuple(found)
     return Trace(
         name=path.name,

@@ -38,7 +38,7 @@ def _read(
         names = Names(rows, job)
         for row in each(rows, tally):
             name, gpus = names.take(), rows.whole(gpus_at)
-            duration_s = rows.seconds(duration) if row[duration] else 0
+            duration_s = rows.lasting(duration) if row[duration] else 0
             if usable(gpus, duration_s, tally):
                 yield TraceJob(
                     name,
