@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import re
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 
 import uvicorn
 
+from dispatcher.app.patience import PatientProtocol
 from dispatcher.core.errors import Fatal
 from dispatcher.web.late import LateApi
 
 STOP_S = 3.0
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 class _Quiet(uvicorn.Server):
@@ -32,7 +35,7 @@ def bind(listen: str) -> socket.socket:
     """
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
-    if not host or not port.isdigit() or not 0 <= int(port) <= 65535:
+    if not host or not _PORT.fullmatch(port) or int(port) > 65535:
         raise Fatal(f"listen address {listen!r} is not HOST:PORT", "for example --listen 127.0.0.1:8383")
     try:
         family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
@@ -64,7 +67,14 @@ class ApiServer:
     async def run(self) -> None:
         listening = self._socket or bind(self.address)
         self._socket = None
-        config = uvicorn.Config(self._api, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=5)
+        config = uvicorn.Config(
+            self._api,
+            http=PatientProtocol,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_keep_alive=5,
+        )
         server = _Quiet(config)
         try:
             async with asyncio.TaskGroup() as group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
+from dispatcher.app.patience import PatientProtocol
 from dispatcher.core.ids import ClusterName, FlavorName, ProductName, QueueName, RegionName, WorkloadUid
 from dispatcher.core.policy import (
     ClassPolicy,
@@ -279,9 +281,9 @@ def api_of(state: FleetState, store: Store, health: HealthSource) -> FastAPI:
 
 
 @contextmanager
-def served(app: FastAPI) -> Iterator[str]:
+def served(app: Any, http: type[asyncio.Protocol] = PatientProtocol) -> Iterator[str]:
     """The app behind a real HTTP server on a free loopback port; gives its URL."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off")
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, http=http, log_config=None, access_log=False, lifespan="off")
     server = uvicorn.Server(config)
     listening = config.bind_socket()
     listening.listen()  # whoever asks before the server's thread has come so far waits in line
