@@ -22,7 +22,7 @@ from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Clock, HubPort, WorkerPort
 from dispatcher.core.replicas import Replica, Seen
 from dispatcher.core.shadow import ShadowStatus
-from dispatcher.core.snapshot import ClusterSnapshot, Hold, HubView, Link, Snapshot, WorkerView, link_of
+from dispatcher.core.snapshot import Cached, ClusterSnapshot, Hold, HubView, Link, Snapshot, WorkerView, link_of
 from dispatcher.core.watchdog import Finding
 from dispatcher.core.workload import Avoided
 
@@ -98,6 +98,8 @@ class FleetState:
     """What rules that do not rule would do; no decision reads it."""
     replicas: dict[Replica, Seen] = field(default_factory=dict)
     """What looks at stores found, by this replica of the daemon while it led."""
+    cached: dict[ClusterName, tuple[Cached, ...]] = field(default_factory=dict)
+    """What decisions have brought into the data caches of clusters (loops/caches.py)."""
     catalog: CatalogStatus | None = None
     """For people; what decisions go by is `policy.catalog`."""
 
@@ -134,4 +136,5 @@ class FleetState:
     def _cluster(self, name: ClusterName, hub: HubView, now: datetime) -> ClusterSnapshot:
         view = self.workers[name].view() if name in self.workers else None
         link = link_of(view, self.policy.limits.silence_limit_s, now)
-        return ClusterSnapshot(name=name, link=link, multikueue=hub.clusters.get(name), worker=view)
+        multikueue, cached = hub.clusters.get(name), self.cached.get(name, ())
+        return ClusterSnapshot(name=name, link=link, multikueue=multikueue, worker=view, cached=cached)

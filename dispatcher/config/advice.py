@@ -30,6 +30,7 @@ def add_warnings(draft: Draft, blueprint: Blueprint, now: datetime) -> None:
     _home(draft, blueprint)
     _near(draft, blueprint)
     _data(draft, blueprint)
+    _measured(draft, blueprint, now)
 
 
 def _overlaps(draft: Draft, name: str, cluster: Cluster) -> None:
@@ -114,6 +115,21 @@ def _price_ages(draft: Draft, blueprint: Blueprint, today: date) -> None:
             draft.warn(PRICES, path, dated, (rule, "look the price up again"))
         elif dated > today + timedelta(days=1):
             draft.warn(PRICES, path, dated, ("dated in the future", "write the day on which it was looked up"))
+
+
+def _measured(draft: Draft, blueprint: Blueprint, now: datetime) -> None:
+    """A measurement that does not count, and a route that nobody measures any more."""
+    newest: dict[tuple[str, str], tuple[datetime, int]] = {}
+    for index, row in enumerate(blueprint.data.bandwidth):
+        pair = (row.from_region, row.to_region)
+        newest[pair] = max(newest.get(pair, (row.at, index)), (row.at, index))
+        if row.at > now + timedelta(minutes=5):
+            said = ("measured in the future: not used before", "write the instant at which it was measured")
+            draft.warn(DATA, ("bandwidth", index, "at"), row.at.isoformat(), said)
+    for at, index in newest.values():
+        if (now - at).total_seconds() >= blueprint.data.bandwidth_max_age:
+            said = ("older than bandwidth_max_age: what prices.yaml declares is used", "measure the route again")
+            draft.warn(DATA, ("bandwidth", index, "at"), at.isoformat(), said)
 
 
 def _currencies(draft: Draft, blueprint: Blueprint) -> None:

@@ -1,7 +1,8 @@
-"""What the catalog's endpoint answered, added to the data sets of data.yaml before anything is checked.
+"""What the catalog's endpoint answered, data sets and what routes carry, added to data.yaml before anything is checked.
 
 The union rules: an answer adds data sets, and can neither change nor hide one of the file. A name that is in both is
-fine as long as both say the same of it; otherwise the answer is wrong, whoever is right (docs/data.md).
+fine as long as both say the same of it; otherwise the answer is wrong, whoever is right (docs/data.md). Measurements
+cannot contradict each other: the newest of a route counts.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from dispatcher.config.data_file import DataSetEntry
-from dispatcher.config.problems import CATALOG, Problem, did_you_mean, problem_at
+from dispatcher.config.problems import CATALOG, Mark, Problem, did_you_mean, problem_at
 from dispatcher.config.strictjson import parse_json
-from dispatcher.config.strictyaml import Mapping, Node, Scalar, plain
+from dispatcher.config.strictyaml import Mapping, Node, Scalar, Sequence, plain
 from dispatcher.core.policy import CatalogStanding
 
-SETS = "data_sets"
+SETS, BANDWIDTH = "data_sets", "bandwidth"
 _NEEDED = '{"data_sets": {...}}'
 
 
@@ -57,7 +58,7 @@ def merged(root: Node | None, answer: Answer | None) -> tuple[Merged, list[Probl
         return Merged(root), []
     if answer is None or answer.url != url:
         return Merged(root, CatalogStanding.UNREAD), []
-    sets, problems = _sets(answer.body)
+    sets, measured, problems = _parts(answer.body)
     own = root.entries.get(SETS)
     mark, mine = own if own is not None else (root.mark, None)
     if sets is None or not isinstance(mine, Mapping):
@@ -73,6 +74,8 @@ def merged(root: Node | None, answer: Answer | None) -> tuple[Merged, list[Probl
             rule = f"another data set than the one of this name in data.yaml, line {line}"
             problems.append(problem_at(CATALOG, place, name, rule, "say the same in both, or remove one"))
     entries = {**root.entries, SETS: (mark, Mapping(mine.mark, both))}
+    if measured is not None:
+        entries[BANDWIDTH] = _rows(root.entries.get(BANDWIDTH), measured)
     standing = CatalogStanding.OLD if answer.old else CatalogStanding.READ
     since = answer.read_at if answer.old else None
     return Merged(Mapping(root.mark, entries), standing, tuple(sorted(names)), since), problems
@@ -87,21 +90,32 @@ def _url(root: Node | None) -> str | None:
     return url[1].text if url is not None and isinstance(url[1], Scalar) else ""
 
 
-def _sets(body: bytes) -> tuple[Mapping | None, list[Problem]]:
+def _rows(own: tuple[Mark, Node] | None, theirs: tuple[Mark, Node]) -> tuple[Mark, Node]:
+    """The rows of the file and those of the answer. What is no list is left for whoever checks the file to tell."""
+    if own is None or not isinstance(own[1], Sequence) or not isinstance(theirs[1], Sequence):
+        return theirs if own is None or isinstance(own[1], Sequence) else own
+    return own[0], Sequence(own[1].mark, [*own[1].items, *theirs[1].items])
+
+
+_Parts = tuple[Mapping | None, tuple[Mark, Node] | None, list[Problem]]
+
+
+def _parts(body: bytes) -> _Parts:
+    """Data sets and measured bandwidths of an answer."""
     tree, problems = parse_json(CATALOG, body)
     if tree is None:
-        return None, problems
+        return None, None, problems
     if not isinstance(tree, Mapping):
-        return None, [*problems, problem_at(CATALOG, tree.mark, None, "not an object", f"answer {_NEEDED}")]
+        return None, None, [*problems, problem_at(CATALOG, tree.mark, None, "not an object", f"answer {_NEEDED}")]
     for key, (mark, _) in tree.entries.items():
-        if key != SETS:
-            problems.append(problem_at(CATALOG, mark, key, "unknown key", did_you_mean(key, (SETS,))))
+        if key not in (SETS, BANDWIDTH):
+            problems.append(problem_at(CATALOG, mark, key, "unknown key", did_you_mean(key, (SETS, BANDWIDTH))))
     found = tree.entries.get(SETS)
     if found is None or not isinstance(found[1], Mapping):
         rule = "the key 'data_sets' is missing" if found is None else "a mapping of keys is expected here"
         mark = tree.mark if found is None else found[0]
-        return None, [*problems, problem_at(CATALOG, mark, None, rule, f"answer {_NEEDED}")]
-    return found[1], problems
+        return None, None, [*problems, problem_at(CATALOG, mark, None, rule, f"answer {_NEEDED}")]
+    return found[1], tree.entries.get(BANDWIDTH), problems
 
 
 def _same(mine: Node, theirs: Node) -> bool:

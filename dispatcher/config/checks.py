@@ -231,6 +231,9 @@ def _data(draft: Draft) -> None:
         _refer_all(draft, (*at, "replicas", "clusters"), entry.replicas.clusters, (FLEET, "clusters"))
         if not draft.catalog_unread:
             _refer_all(draft, (*at, "derived_from"), entry.derived_from, (DATA, "data_sets"))
+    for index, row in enumerate(draft.data.bandwidth):
+        for end, region in (("from_region", row.from_region), ("to_region", row.to_region)):
+            _refer(draft, DATA, ("bandwidth", index, end), region, (FLEET, "regions"))
     _cycles(draft)
 
 

@@ -43,6 +43,7 @@ from dispatcher.core.policy import (
     DataSet,
     FlavorPolicy,
     Limits,
+    Measured,
     NodeShape,
     ObjectSource,
     Policy,
@@ -102,7 +103,11 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
             for name, store in data.stores.items()
         ),
         labels=_frozen((DataLabel(name), draft.line(DATA, "labels", name)) for name in data.labels),
-        prices=price_book(prices, blueprint.products, tuple(blueprint.fleet.regions)),
+        prices=replace(
+            price_book(prices, blueprint.products, tuple(blueprint.fleet.regions)),
+            measured=_measured(data),
+            measured_max_age_s=data.bandwidth_max_age,
+        ),
         limits=Limits(
             silence_limit_s=fleet.limits.silence_limit,
             hold_ttl_s=fleet.limits.hold_ttl,
@@ -312,6 +317,12 @@ def _data_sets(data: DataFile, catalog: Catalog | None) -> AbstractMapping[DataS
         for name, entry in data.data_sets.items()
         if name not in lost
     )
+
+
+def _measured(data: DataFile) -> AbstractMapping[tuple[str, str], Measured]:
+    """The newest row of each route; of those of one instant the slowest."""
+    rows = sorted(data.bandwidth, key=lambda row: (row.from_region, row.to_region, row.at, -row.measured))
+    return MappingProxyType({(row.from_region, row.to_region): Measured(row.measured, row.at) for row in rows})
 
 
 def made_from(data: DataFile, is_one: Callable[[str], bool]) -> frozenset[str]:

@@ -5,12 +5,24 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dispatcher.config.catalog_ref import CatalogRef
 from dispatcher.config.fleet_file import Site
 from dispatcher.config.store_ref import ObjectsRef
-from dispatcher.config.values import Choice, DnsLabel, Integer, Size, Strict, Text, Word
+from dispatcher.config.values import (
+    Choice,
+    DnsLabel,
+    Duration,
+    Instant,
+    Integer,
+    Positive,
+    Size,
+    Strict,
+    Text,
+    Word,
+    fail,
+)
 
 
 class Label(Strict):
@@ -73,6 +85,26 @@ class DataSetEntry(Strict):
     description: Annotated[Text | None, Field(description="For people.")] = None
 
 
+_FAR_AHEAD = 3000
+
+
+class BandwidthRow(Strict):
+    """What a route between two regions was seen to carry. It stands before the one that prices.yaml declares."""
+
+    from_region: Annotated[Word, Field(description="One of fleet.yaml's regions.")]
+    to_region: Annotated[Word, Field(description="Another of them.")]
+    measured: Annotated[Positive, Field(description="Mbit/s.")]
+    at: Annotated[Instant, Field(description="When; older than `bandwidth_max_age` it does not count.")]
+
+    @model_validator(mode="after")
+    def _leads_somewhere(self) -> BandwidthRow:
+        if self.from_region == self.to_region:
+            raise fail("a route from a region to itself", "name two regions")
+        if self.at.year >= _FAR_AHEAD:
+            raise fail("an instant that is far ahead", "write the one at which it was measured")
+        return self
+
+
 class DataFile(Strict):
     """Labels, stores and data sets."""
 
@@ -82,7 +114,12 @@ class DataFile(Strict):
     ]
     stores: Annotated[dict[Word, DataStore], Field(description="Stores by name.")]
     data_sets: Annotated[dict[Word, DataSetEntry], Field(description="Data sets by name.")]
+    bandwidth: Annotated[
+        tuple[BandwidthRow, ...],
+        Field(description="Measured between regions; of several rows for a route the newest counts."),
+    ] = ()
+    bandwidth_max_age: Annotated[Duration, Field(description="What was measured before that does not count.")] = 86_400
     catalog: Annotated[
-        CatalogRef | None, Field(description="An endpoint that answers further data sets.", exclude=True)
+        CatalogRef | None, Field(description="An endpoint that answers further data sets and bandwidths.", exclude=True)
     ] = None
     """Where content comes from is not content: it is left out of digests, and `core.policy.Catalog` stands there."""

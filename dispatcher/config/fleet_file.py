@@ -290,7 +290,9 @@ class NodePool(Strict):
     flavor: Annotated[DnsName, Field(description="The flavor whose kind of node it adds.")]
     max_nodes: Annotated[Positive, Field(description="Never more than this at a time.")]
     purchase: Annotated[Choice[Purchase], Field(description="How a bought node is paid for.")] = Purchase.ON_DEMAND
-    boot_time: Annotated[Duration, Field(description="From purchase until a node takes pods, as seen.")] = 600
+    boot_time: Annotated[
+        Duration, Field(description="From purchase until a node takes pods: for bursts, not read yet.")
+    ] = 600
 
     @model_validator(mode="after")
     def _sane(self) -> NodePool:

@@ -171,10 +171,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A data set that a run would bring into the cluster's cache, and how long that takes; None = not known."""
+    """A data set that a run reads through the cluster's cache, and how long it would take to bring it there where
+    nobody else had; None = not known, or nothing that others could count on. `size_bytes` is the room that it takes."""
 
     data_set: DataSetName
     transfer_s: int | None
+    size_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from dispatcher.core.decision import Decision, Outcome
-from dispatcher.core.ids import ClusterName, WorkloadUid
+from dispatcher.core.decision import Candidate, Decision, Outcome
+from dispatcher.core.ids import ClusterName, DataSetName, WorkloadUid
 from dispatcher.core.instants import LONGEST_S
 from dispatcher.core.policy import Policy
 from dispatcher.core.snapshot import Hold, Snapshot, WorkerCopy, WorkerView
@@ -47,13 +47,15 @@ def hold_of(
         ),
         yields_above=request.priority if decision.ahead is not None else None,
         former_copy=left.uid if left is not None else None,
-        incoming=tuple(
-            (coming.data_set, now + timedelta(seconds=min(coming.transfer_s, LONGEST_S)))
-            for term in candidate.terms
-            for coming in term.incoming
-            if coming.transfer_s is not None
-        ),
+        incoming=_incoming(candidate, now),
     )
+
+
+def _incoming(candidate: Candidate, now: datetime) -> tuple[tuple[DataSetName, datetime], ...]:
+    """What a run will have brought into the cache, all of it there when the last has come."""
+    incoming = [coming for term in candidate.terms for coming in term.incoming if coming.transfer_s is not None]
+    there_at = now + timedelta(seconds=min(sum(coming.transfer_s or 0 for coming in incoming), LONGEST_S))
+    return tuple((coming.data_set, there_at) for coming in incoming)
 
 
 def live_holds(

@@ -24,6 +24,7 @@ from enum import StrEnum
 
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.illegal import may_end
+from dispatcher.core.instants import stamp
 from dispatcher.core.literals import LiteralError, parse_instant
 from dispatcher.core.policy import DEFAULT_IDLE_NOTICE_S, Policy
 from dispatcher.core.snapshot import HubView, Link, WorkerView, link_of
@@ -213,10 +214,6 @@ def ended_at(workload: HubWorkload) -> datetime | None:
         return None
     evicted = workload.evicted_at
     return at if evicted is None or abs((evicted - at).total_seconds()) <= EVICTED_WITHIN_S else None
-
-
-def stamp(moment: datetime) -> str:
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 # --- rules -------------------------------------------------------------------------------------------------------

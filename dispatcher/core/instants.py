@@ -8,7 +8,7 @@ that either of them says is over, and nothing that runs is ended for a date that
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 LONGEST_S = 100 * 366 * 86_400
 """What is expected to last longer counts as so long: ten years at a thousandth of the speed, or an exabyte over a slow
@@ -19,6 +19,11 @@ def later(now: datetime, wall_ahead_s: int) -> datetime:
     """The later of both: by it dates are judged. `wall_ahead_s`: how far the wall clock is ahead of `now` (behind:
     negative)."""
     return now + timedelta(seconds=wall_ahead_s) if wall_ahead_s > 0 else now
+
+
+def stamp(moment: datetime) -> str:
+    """An instant as a record and an annotation show it, to the second."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def earlier(now: datetime, wall_ahead_s: int) -> datetime:

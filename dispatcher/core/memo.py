@@ -3,8 +3,8 @@
 What a candidate of a decision depends on, and nothing else (ADR 14):
 
 1. the request's *shape*: the request without what names it and when it came (`shape_of`);
-2. the cluster as seen: its link, its MultiKueueCluster, the content of its view, and where the link is not connected
-   also the age of the view and its error, which the rejection then tells;
+2. the cluster as seen: its link, its MultiKueueCluster, its data cache, the content of its view, and where the link is
+   not connected also the age of the view and its error, which the rejection then tells;
 3. the live holds on that cluster, oldest first;
 4. the policy, and the window of time in which none of its facts changes (`window_of`).
 
@@ -397,7 +397,7 @@ class CandidateMemo:
 def _alike(old: Ground, new: Ground) -> bool:
     """Whether a cluster gives the same candidates as before, promises aside."""
     before, after = old.cluster, new.cluster
-    if before.link is not after.link or before.multikueue != after.multikueue:
+    if before.link is not after.link or before.multikueue != after.multikueue or before.cached != after.cached:
         return False
     if old.index is None or new.index is None or not old.index.weighs_like(new.index):
         return old.index is new.index

@@ -295,6 +295,14 @@ class ComputePrice:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What a route between two regions was seen to carry, and when."""
+
+    mbit_s: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class EgressTier:
     """A price for the bytes above those of the tiers before, up to `up_to_bytes` of one transfer."""
 
@@ -318,6 +326,10 @@ class EgressPrice:
     dated: date
     tiers: tuple[EgressTier, ...] = ()
     via: str = ""
+    measured_at: datetime | None = None
+    """When its bandwidth was measured; None: it is the declared one."""
+    outdated_at: datetime | None = None
+    """When it was measured last, where that is too long ago to count."""
 
     @property
     def is_free(self) -> bool:
@@ -359,6 +371,10 @@ class PriceBook:
     """Keyed by (provider, region). A store without one is not billed by the request."""
     carbon: CarbonPrice | None = None
     """None: it weighs nothing."""
+    measured: Mapping[tuple[str, str], Measured] = field(default_factory=dict)
+    """By regions of source and target. Of their routes alone: a peering is another way, and keeps what it declares."""
+    measured_max_age_s: int = 0
+    """After so long what was measured does not count any more."""
     unknown_home_usd_micro: int | None = None
     """What checkpoints or outputs of unknown size weigh in a choice; None: they reject."""
 

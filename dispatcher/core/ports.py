@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -254,11 +254,16 @@ class Fence(Protocol):
 
 
 class IntentState(StrEnum):
-    """Life of a nomination: stored before the write, closed when its effect (or failure) has been seen."""
+    """Life of a nomination: stored before the write, closed when its effect (or failure) has been seen. Where its run
+    brings data into a cache, what became of that is noted in the end."""
 
     PLANNED = "planned"
     WRITTEN = "written"
     ABANDONED = "abandoned"
+    BROUGHT = "brought"
+    """Written, and the data that its run brings into the cluster's cache is there (core/caches.py)."""
+    ENDED = "ended"
+    """Written, and its attempt was over before that data could have been there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +308,9 @@ class Store(Protocol):
     async def holds(self) -> Sequence[Hold]: ...
 
     async def intents(self, state: IntentState) -> Sequence[Intent]: ...
+
+    async def states(self, wanted: Sequence[DecisionId]) -> Mapping[DecisionId, tuple[IntentState, datetime]]:
+        """Of these decisions, those with an intent, and since when it is in its state. A few queries for thousands."""
 
     async def decision(self, decision: DecisionId) -> Decision | None: ...
 

@@ -7,16 +7,18 @@ is exact to the micro-dollar and the same on every machine.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from math import isqrt
 
 from dispatcher.core.decision import Detail, Reason, Rejection, Resolver
 from dispatcher.core.ids import RegionName
+from dispatcher.core.instants import LONGEST_S
 from dispatcher.core.policy import (
     ClusterPolicy,
     ComputePrice,
     EgressPrice,
     FlavorPolicy,
+    Measured,
     PriceBook,
     PriceUnit,
     Purchase,
@@ -128,7 +130,24 @@ def egress_price(
     found = book.egress.get((from_region, to_region))
     if found is None:
         return None if from_region == to_region else Reason.EGRESS_UNKNOWN
-    return Reason.PRICE_OLD if is_old(found.dated, book, now) else found
+    if is_old(found.dated, book, now):
+        return Reason.PRICE_OLD
+    return as_measured(found, book, now) if book.measured else found
+
+
+def as_measured(price: EgressPrice, book: PriceBook, now: datetime) -> EgressPrice:
+    """A route with the bandwidth that was measured on it, where that counts yet: it stands before the declared one."""
+    found = book.measured.get((price.from_region, price.to_region))
+    if found is None or found.at > now:
+        return price
+    if now >= measured_until(found, book):
+        return replace(price, outdated_at=found.at)
+    return replace(price, bandwidth_mbit_s=found.mbit_s, measured_at=found.at)
+
+
+def measured_until(measured: Measured, book: PriceBook) -> datetime:
+    """From when on it does not count any more."""
+    return measured.at + timedelta(seconds=min(book.measured_max_age_s, LONGEST_S))
 
 
 def route_price(source: Site, target: Site, book: PriceBook, now: datetime) -> EgressPrice | Reason | None:

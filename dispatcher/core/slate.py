@@ -72,7 +72,8 @@ def body_digest(candidate: Candidate) -> str:
 
 def ground_digest(cluster: ClusterSnapshot, seen: str, holds: Iterable[Hold]) -> str:
     """What was seen of a cluster, by content: its link, hub object and view, and the promises that counted."""
-    found = digest_of((cluster.name, cluster.link.value, cluster.multikueue, seen))
+    told = (cluster.name, cluster.link.value, cluster.multikueue, seen)
+    found = digest_of((*told, cluster.cached) if cluster.cached else told)
     for hold in holds:
         found = with_promise(found, hold)
     return found

@@ -287,13 +287,29 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class Cached:
+    """A data set in a cluster's cache, or on its way there (`core/caches.py`): brought by the work `key`, which
+    `decision` sent there, from `began_at` on. It is `there` since `there_at`, or is expected then."""
+
+    data_set: DataSetName
+    size_bytes: int
+    key: str
+    decision: DecisionId
+    began_at: datetime
+    there_at: datetime
+    there: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """One candidate cluster as a decision sees it; `worker` is None when nothing has ever been read from it."""
+    """One candidate cluster as a decision sees it; `worker` is None when nothing has ever been read from it. `cached`
+    is in name order."""
 
     name: ClusterName
     link: Link
     multikueue: MultiKueueClusterView | None
     worker: WorkerView | None
+    cached: tuple[Cached, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,8 +114,8 @@ class DispatchLoop:
         return rest_s(self._busy_s)
 
     async def recover(self) -> None:
-        """After a start or a change of leader: take over holds and unanswered intents from the store; the hub's view
-        will settle them. What was remembered of an earlier term is void."""
+        """After a start or a change of leader: take over holds, unanswered intents and what lies in caches from the
+        store; the hub's view will settle them. What was remembered of an earlier term is void."""
         self._started_s = self.state.clock.monotonic_s()
         self.rounds.open.clear()
         self.planner.forget()
@@ -128,6 +128,7 @@ class DispatchLoop:
             decision = await self.store.decision(intent.decision)
             version = decision.resource_version if decision is not None else ""
             self.rounds.begin(Round(intent.decision, intent.workload, version, intent.clusters, intent.made_at))
+        await self.writer.caches.recover(self.store)
         if self.uses is not None and self._led != self.leadership.term:
             await self._recall_uses(self.uses)
 
@@ -187,7 +188,8 @@ class DispatchLoop:
         ttl_s = policy.limits.hold_ttl_s
         holds = [at for held in self.state.holds.values() for hold in held for at in turns_of(hold, ttl_s)]
         ahead = timedelta(seconds=ahead_s)
-        instants = [*self.planner.turns(), *self.rounds.turns(), *holds, window_until(policy, now + ahead) - ahead]
+        coming = [*self.rounds.turns(), *self.writer.caches.turns(), *holds]
+        instants = [*self.planner.turns(), *coming, window_until(policy, now + ahead) - ahead]
         return min((at for at in instants if at > now), default=now)
 
     async def plan(self, considered: set[WorkloadUid]) -> list[Planned]:
@@ -220,10 +222,12 @@ class DispatchLoop:
             await self.store.mark(decision, outcome, now)
             if outcome is IntentState.ABANDONED:
                 self.planner.unwritten.add(decision)
+                self.writer.caches.dropped(decision)
                 self._drop_hold_of(decision)
         for uid in settled.released:
             await self.store.release(uid, now)
             self.state.holds.pop(uid, None)
+        await self.writer.caches.settle(self.store, self.rounds.open, now)
 
     def _drop_hold_of(self, decision: DecisionId) -> None:
         for uid in [uid for uid, holds in self.state.holds.items() if any(h.decision == decision for h in holds)]:

@@ -29,9 +29,9 @@ from dispatcher.core.idle import (
     Standing,
     look,
     notice_of,
-    stamp,
 )
 from dispatcher.core.ids import WorkloadUid
+from dispatcher.core.instants import stamp
 from dispatcher.core.lease import Always
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Amendment, EventType, Eviction, Leadership, Notice

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from dispatcher.core.decide import decide
@@ -21,6 +21,7 @@ from dispatcher.core.replay import Inputs
 from dispatcher.core.snapshot import Hold, Snapshot
 from dispatcher.core.traffic import Refusal, Traffic
 from dispatcher.logs import get_logger
+from dispatcher.loops.caches import CacheKeeper
 from dispatcher.loops.planning import Planned, Planner
 from dispatcher.loops.rounds import Round, Rounds
 from dispatcher.loops.telling import Teller
@@ -44,7 +45,11 @@ class Writer:
     metrics: Metrics
     leadership: Leadership
     in_doubt: bool = False
+    caches: CacheKeeper = field(init=False)
     _begun: bool = False
+
+    def __post_init__(self) -> None:
+        self.caches = CacheKeeper(self.state)
 
     def leads(self) -> bool:
         return self.leadership.may_write(self.state.clock.monotonic_s())
@@ -154,6 +159,7 @@ class Writer:
             self._failed(plan, "fenced", str(error))
             self.leadership.lost(str(error))
             return False
+        self.caches.stored(plan.decision)
         return True
 
     def _written(self, plan: Planned, now: datetime) -> None:
@@ -226,6 +232,8 @@ class Writer:
         get_logger().warning("nomination_not_made", workload=plan.request.key, result=result, error=error)
 
     def drop_hold(self, uid: WorkloadUid, decision: DecisionId) -> None:
+        """Nothing is promised by a nomination that was not made, and nothing brought."""
+        self.caches.dropped(decision)
         kept = tuple(hold for hold in self.state.holds.get(uid, ()) if hold.decision != decision)
         if kept:
             self.state.holds[uid] = kept
@@ -240,5 +248,5 @@ def _shows_the_same(plan: Planned, fresh: Snapshot, holds: Sequence[Hold]) -> bo
     if before is None or before.worker is not there.worker or chosen is None or chosen.preempts:
         return False  # of those who are stopped the decision knew more than is looked up here
     counted = [hold for hold in seen.holds if hold.cluster == there.name and hold.workload != uid]
-    told = (before.link, before.multikueue, seen.wall_ahead_s, counted)
-    return told == (there.link, there.multikueue, fresh.wall_ahead_s, list(holds))
+    told = (before.link, before.multikueue, before.cached, seen.wall_ahead_s, counted)
+    return told == (there.link, there.multikueue, there.cached, fresh.wall_ahead_s, list(holds))

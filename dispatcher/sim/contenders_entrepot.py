@@ -216,7 +216,7 @@ class Entrepot:
     def due(self) -> datetime | None:
         """As Contender."""
         stakes, due = self.stakes, self._beat.next_at
-        if due is None and (stakes.waiting or stakes.nominated or self.state.holds):
+        if due is None and (stakes.waiting or stakes.nominated or self.state.holds or self.loop.writer.caches.turns()):
             due = self._beat.due(self._again_at)
         if self._copies_beat.next_at is not None or self._watches():
             watched = self._watched()
@@ -243,7 +243,7 @@ class Entrepot:
     async def _dispatch(self, now: datetime) -> None:
         woken = self._beat.next_at is not None
         self._beat.looked(now)
-        if self.stakes.worth or not woken or any(at <= now for at in self.loop.planner.turns()):
+        if self.stakes.worth or not woken or any(at <= now for at in self._turns()):
             self.stakes.worth = False
             self.looks += 1
             if not self._recovered:
@@ -254,6 +254,9 @@ class Entrepot:
             self.notice()
         elif self.stakes.nominated or self.state.holds:
             self._again_at = now  # what happened changes nothing alone, but what is on its way is looked at anew
+
+    def _turns(self) -> list[datetime]:
+        return [*self.loop.planner.turns(), *self.loop.writer.caches.turns()]
 
     async def _look_at_copies(self, now: datetime) -> None:
         self._copies_beat.looked(now)

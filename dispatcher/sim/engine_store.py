@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -28,6 +28,7 @@ class MemoryStore:
     _holds: dict[DecisionId, Hold] = field(default_factory=dict)
     _held: dict[WorkloadUid, list[DecisionId]] = field(default_factory=dict)
     _intents: dict[DecisionId, Intent] = field(default_factory=dict)
+    _changed: dict[DecisionId, datetime] = field(default_factory=dict)
     _open: dict[WorkloadUid, DecisionId] = field(default_factory=dict)
     _versions: dict[tuple[WorkloadUid, str], DecisionId] = field(default_factory=dict)
 
@@ -47,6 +48,7 @@ class MemoryStore:
             if decision.workload in self._open or version in self._versions:
                 raise Conflict(f"store: another nomination of {decision.key} is open or on the same version")
             self._intents[decision.id] = intent
+            self._changed[decision.id] = intent.made_at
             self._versions[version] = decision.id
             if intent.state is IntentState.PLANNED:
                 self._open[decision.workload] = decision.id
@@ -63,6 +65,7 @@ class MemoryStore:
         if intent is None:
             raise Refused(f"store: decision {decision} has no intent to mark {state.value}")
         self._intents[decision] = replace(intent, state=state)
+        self._changed[decision] = now
         if state is IntentState.PLANNED:
             self._open[intent.workload] = decision
         elif self._open.get(intent.workload) == decision:
@@ -83,6 +86,10 @@ class MemoryStore:
         """Oldest first."""
         found = [intent for intent in self._intents.values() if intent.state is state]
         return sorted(found, key=lambda intent: (intent.made_at, intent.decision))
+
+    async def states(self, wanted: Sequence[DecisionId]) -> Mapping[DecisionId, tuple[IntentState, datetime]]:
+        """As Store."""
+        return {each: (self._intents[each].state, self._changed[each]) for each in wanted if each in self._intents}
 
     async def decision(self, decision: DecisionId) -> Decision | None:
         return self._known.get(decision)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from connectors.embedded.objects import Workload
 from connectors.embedded.witness import Happening
@@ -21,6 +21,7 @@ from dispatcher.core.resources import WHOLE_GPU
 from dispatcher.sim.jobs import SimJob
 from dispatcher.sim.results import JobOutcome, Run
 from dispatcher.sim.world import Setup
+from dispatcher.sim.world_caches import Caches
 
 PREEMPTED = "Preempted"
 
@@ -72,6 +73,7 @@ class Ledger:
     """Whoever was stopped for a copy (cluster, job) that does not run yet: for nothing, if it never does."""
     _evicting: tuple[ClusterName, str] | None = None
     _routes: dict[tuple[ClusterName, str], EgressPrice | None] = field(default_factory=dict)
+    _caches: Caches = field(default_factory=Caches)
 
     @property
     def now(self) -> datetime:
@@ -135,6 +137,7 @@ class Ledger:
         if attempt is None:
             return
         self._close(page, attempt)
+        self._caches.stopped(cluster, job, self.now)
         plan = page.job.checkpoint
         if plan is not None:
             worked_s = max(0.0, ran_s - attempt.fetch_s) * attempt.speed_permille / 1000
@@ -143,6 +146,7 @@ class Ledger:
     def ends(self, cluster: ClusterName, job: str) -> None:
         """As Pace."""
         page = self._pages[job]
+        self._caches.stopped(cluster, job, self.now)
         if page.running is not None:
             self._close(page, page.running)
             page.done_s = page.job.duration_s
@@ -163,17 +167,25 @@ class Ledger:
         raise Fatal(f"{site.name}: no price of {flavor.product} by {flavor.purchase}", fix="add it to prices.yaml")
 
     def _fetch(self, page: _Page, site: ClusterPolicy) -> int:
-        """Move what the job reads to where it runs now, over the cheapest route of each: the bill, and the seconds."""
+        """Move what the job reads to where it runs now, over the cheapest route of each: the bill, and the seconds.
+        What fits into the cluster's cache comes in once, and while it lies there, not again."""
         seconds = 0
         for reading in page.job.data:
-            route = self._route(site, reading.data_set)
-            if route is None:
-                continue
             size = self.setup.scenario.catalog[reading.data_set].size_bytes
-            page.egress_usd_micro += transfer_amount(route, size, reading.epochs)
-            if route.from_region != route.to_region:
-                page.egress_bytes += size * reading.epochs
-            seconds += transfer_time_s(route, size, reading.epochs) or 0
+            cached = 0 < size <= site.cache_bytes
+            coming_s = self._caches.wait_s(site.name, reading.data_set, self.now) if cached else None
+            if coming_s is not None:
+                seconds = max(seconds, coming_s)
+                continue
+            route, reads = self._route(site, reading.data_set), 1 if cached else reading.epochs
+            if route is not None:
+                page.egress_usd_micro += transfer_amount(route, size, reads)
+                if route.from_region != route.to_region:
+                    page.egress_bytes += size * reads
+                seconds += transfer_time_s(route, size, reads) or 0
+            if cached:
+                there_at, job = self.now + timedelta(seconds=seconds), self.setup.key(page.job)
+                self._caches.brings(site.name, reading.data_set, size, job, there_at, site.cache_bytes)
         return seconds
 
     def _route(self, site: ClusterPolicy, data_set: str) -> EgressPrice | None:

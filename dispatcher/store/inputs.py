@@ -25,7 +25,7 @@ from dispatcher.core.ids import DecisionId
 from dispatcher.core.plain import PlainCodec, PlainError, plain_codec
 from dispatcher.core.policy import Policy
 from dispatcher.core.replay import Inputs
-from dispatcher.core.snapshot import ClusterSnapshot, Hold, MultiKueueClusterView, NodeView, Snapshot, Stake, WorkerView
+from dispatcher.core.snapshot import ClusterSnapshot, Hold, NodeView, Snapshot, Stake, WorkerView
 from dispatcher.core.traffic import EMPTY, Traffic
 from dispatcher.core.workload import Request
 from dispatcher.logs import get_logger
@@ -55,7 +55,8 @@ _HEAD: dict[str, PlainCodec[Any]] = {
 _HOLD, _POLICY, _REQUEST = plain_codec(Hold), plain_codec(Policy), plain_codec(Request)
 _TRAFFIC = plain_codec(Traffic)
 _STAKES: PlainCodec[Any] = plain_codec(Mapping[str, Stake])
-_MULTIKUEUE: PlainCodec[Any] = plain_codec(MultiKueueClusterView)
+_CLUSTER = plain_codec(ClusterSnapshot)
+_TOLD = ("name", "link", "multikueue", "cached")
 _INSTANT: PlainCodec[Any] = plain_codec(datetime)
 
 
@@ -187,19 +188,17 @@ class Packer:
         worker = cluster.worker
         head = tuple(getattr(worker, name) for name in _HEAD) if worker is not None else None
         parts = tuple(self._part(cluster.name, name, getattr(worker, name)) for name in _PARTS) if worker else ()
-        key = (cluster.link, cluster.multikueue, head, tuple(part.digests for part in parts))
+        key = (cluster.link, cluster.multikueue, cluster.cached, head, tuple(part.digests for part in parts))
         known = self._clusters.get(cluster.name)
         if known is not None and known[0] == key:
             return known[1]
         view = None
         if worker is not None:
             view = {name: codec.encode(getattr(worker, name)) for name, codec in _HEAD.items()}
-        multikueue = _MULTIKUEUE.encode(cluster.multikueue) if cluster.multikueue is not None else None
+        told = _CLUSTER.encode(dataclasses.replace(cluster, worker=None))
         plain = {
             "form": _FORM,
-            "name": cluster.name,
-            "link": cluster.link.value,
-            "multikueue": multikueue,
+            **{name: told[name] for name in _TOLD},
             "view": view,
             "parts": {name: part.digests for name, part in zip(_PARTS, parts, strict=bool(parts))},
         }
@@ -480,11 +479,8 @@ def _joined(entry: list[Any], pieces: Mapping[str, bytes]) -> ClusterSnapshot:
             values[name] = tuple(many) if name == "nodes" else dict(many)
         instant = _INSTANT.decode(observed_at) if observed_at is not None else None
         worker = WorkerView(**values, observed_at=instant, generation=generation)
-    cluster = {"name": plain["name"], "link": plain["link"], "multikueue": plain["multikueue"], "worker": None}
-    return dataclasses.replace(_CLUSTER.decode(cluster), worker=worker)
-
-
-_CLUSTER = plain_codec(ClusterSnapshot)
+    told = {name: plain[name] for name in _TOLD if name in plain}  # older ones know no caches
+    return dataclasses.replace(_CLUSTER.decode({**told, "worker": None}), worker=worker)
 
 
 def _check_form(plain: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -193,6 +193,18 @@ class SqlStore:
         query = select(intents).where(intents.c.state == state.value).order_by(intents.c.made_at, intents.c.decision)
         rows = await self._database.read("reading intents", rows_of(query))
         return tuple(_intent(row) for row in rows)
+
+    async def states(self, wanted: Sequence[DecisionId]) -> Mapping[DecisionId, tuple[IntentState, datetime]]:
+        """Of these decisions, those with an intent, and since when it is in its state."""
+        found: dict[DecisionId, tuple[IntentState, datetime]] = {}
+        for start in range(0, len(wanted), _NEWEST_BATCH):
+            batch = wanted[start : start + _NEWEST_BATCH]
+            query = select(intents.c.decision, intents.c.state, intents.c.changed_at).where(
+                intents.c.decision.in_(batch)
+            )
+            rows = await self._database.read("reading intents", rows_of(query))
+            found |= {DecisionId(r.decision): (IntentState(r.state), from_micros(r.changed_at)) for r in rows}
+        return found
 
     async def decision(self, decision: DecisionId) -> Decision | None:
         found = await self._decisions(select(decisions).where(decisions.c.id == decision), 1)

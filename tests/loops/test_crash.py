@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from dispatcher.core.decision import Decision
-from dispatcher.core.ids import DecisionId, WorkloadUid
+from dispatcher.core.decision import Decision, Outcome
+from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.ports import HubPort, Intent, IntentState, Nomination, Notice, Store, Wake
 from dispatcher.core.replay import Inputs, Record
 from dispatcher.core.snapshot import Hold, HubView
@@ -91,8 +91,13 @@ class FusedStore:
     async def newest_of(self, workloads: Sequence[WorkloadUid]) -> Sequence[Decision]:
         return await self.store.newest_of(workloads)
 
-    async def recent(self, limit: int = 50) -> Sequence[Decision]:
-        return await self.store.recent(limit)
+    async def recent(
+        self, limit: int = 50, cluster: ClusterName | None = None, outcome: Outcome | None = None
+    ) -> Sequence[Decision]:
+        return await self.store.recent(limit, cluster, outcome)
+
+    async def states(self, wanted: Sequence[DecisionId]) -> Mapping[DecisionId, tuple[IntentState, datetime]]:
+        return await self.store.states(wanted)
 
     async def close(self) -> None:
         await self.store.close()

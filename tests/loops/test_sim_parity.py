@@ -8,7 +8,8 @@ out what cannot matter and keeps its store in memory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -17,8 +18,8 @@ import pytest
 
 from connectors.embedded import ManualClock
 from connectors.embedded.clock import settle
-from dispatcher.core.decision import Decision
-from dispatcher.core.ids import DecisionId, WorkloadUid
+from dispatcher.core.decision import Decision, TermKind
+from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.ports import Intent, IntentState
 from dispatcher.core.replay import Inputs
 from dispatcher.core.snapshot import Hold
@@ -30,7 +31,7 @@ from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, Waker
 from dispatcher.sim.contenders_entrepot import Entrepot
 from dispatcher.sim.engine import run
-from dispatcher.sim.jobs import Scenario
+from dispatcher.sim.jobs import Reading, Scenario, SimDataSet
 from dispatcher.sim.world import Setup, set_up
 from dispatcher.sim.world_ledger import Ledger
 from dispatcher.state import BlueprintStatus, FleetState
@@ -89,6 +90,12 @@ class Recording:
 
     async def newest_of(self, workloads: Sequence[WorkloadUid]) -> Sequence[Decision]:
         return await self._answered(self.store.newest_of(workloads))
+
+    async def recent(self, limit: int = 50, cluster: ClusterName | None = None) -> Sequence[Decision]:
+        return await self._answered(self.store.recent(limit, cluster))
+
+    async def states(self, wanted: Sequence[DecisionId]) -> Mapping[DecisionId, tuple[IntentState, datetime]]:
+        return await self._answered(self.store.states(wanted))
 
 
 class DaemonLoops:
@@ -159,19 +166,19 @@ class DaemonLoops:
                 await settle()
 
 
-async def daemon_log(scenario: Scenario, path: Path, until_s: int) -> list[Decision]:
+async def daemon_log(setup: Setup, path: Path, until_s: int) -> list[Decision]:
     store = await open_store(path / "daemon.sqlite")
     try:
-        loops = DaemonLoops(set_up(scenario), Recording(store))
+        loops = DaemonLoops(setup, Recording(store))
         await loops.run(until_s)
         return loops.store.log
     finally:
         await store.close()
 
 
-def simulated_log(scenario: Scenario) -> tuple[list[Decision], int]:
+def simulated_log(setup: Setup) -> tuple[list[Decision], int]:
     """The log, and the second at which the last thing happened."""
-    found = run(set_up(scenario), Entrepot)
+    found = run(setup, Entrepot)
     assert isinstance(found.contender, Entrepot)
     return found.contender.store.log, found.end_s
 
@@ -191,8 +198,37 @@ def told(log: Sequence[Decision]) -> list[str]:
     ],
 )
 def test_the_simulator_logs_what_the_daemon_logs_byte_for_byte(made: Scenario, tmp_path: Path) -> None:
-    simulated, end_s = simulated_log(made)
-    daemon = asyncio.run(daemon_log(made, tmp_path, end_s))
+    simulated, end_s = simulated_log(set_up(made))
+    daemon = asyncio.run(daemon_log(set_up(made), tmp_path, end_s))
 
     assert told(simulated) == told(daemon)
     assert b"".join(map(encode_decision, simulated)) == b"".join(map(encode_decision, daemon))
+
+
+def with_caches(made: Scenario, room: int) -> Setup:
+    """The same on clusters with a data cache of so many bytes."""
+    setup = set_up(made)
+    sites = {name: replace(site, cache_bytes=room) for name, site in setup.policy.clusters.items()}
+    return replace(setup, policy=replace(setup.policy, clusters=sites, digest=f"{setup.policy.digest}/{room}"))
+
+
+def test_both_see_the_same_in_data_caches(tmp_path: Path) -> None:
+    """Data on its way, data that is there, and data whose bringer ends too early or was stopped."""
+    sets = (
+        SimDataSet("radar", 2 * 10**11, ("internal",), ("fr-paris",)),
+        SimDataSet("lidar", 10**11, ("internal",), ("us-ohio",)),
+    )
+    jobs = [
+        sim_job(f"job-{n}", 10 + 31 * n, 40 + 190 * (n % 4), 2, data=(Reading("radar" if n % 3 else "lidar", 2),))
+        for n in range(12)
+    ]
+    setup = with_caches(scenario(*jobs, data=sets), 25 * 10**10)
+    simulated, end_s = simulated_log(setup)
+    daemon = asyncio.run(daemon_log(with_caches(scenario(*jobs, data=sets), 25 * 10**10), tmp_path, end_s))
+
+    assert told(simulated) == told(daemon)
+    assert b"".join(map(encode_decision, simulated)) == b"".join(map(encode_decision, daemon))
+    terms = [term for d in simulated for c in d.candidates for term in c.terms if term.kind is TermKind.DATA_IN]
+    lines = [line.what for term in terms for line in term.bill]
+    for state in ("in the cache since", "on its way for"):
+        assert any(state in line for line in lines), f"nothing is {state}"

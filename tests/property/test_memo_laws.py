@@ -18,8 +18,8 @@ from dispatcher.core.decide import decide, hold_of
 from dispatcher.core.decision import Decision
 from dispatcher.core.legality import ruling_on
 from dispatcher.core.memo import CandidateMemo
-from dispatcher.core.policy import Limits, Policy, PriceUnit, RoundTrip
-from dispatcher.core.snapshot import ClusterSnapshot, Hold, Link, MultiKueueClusterView, Snapshot, WorkerView
+from dispatcher.core.policy import Limits, Measured, Policy, PriceUnit, RoundTrip
+from dispatcher.core.snapshot import Cached, ClusterSnapshot, Hold, Link, MultiKueueClusterView, Snapshot, WorkerView
 from dispatcher.core.workload import Avoided, DataUse, Destination, PodSet, Request
 from tests.core_builders import (
     GB,
@@ -80,7 +80,9 @@ def clusters(draw: st.DrawFn, name: str) -> ClusterSnapshot:
     view = draw(views(name)) if draw(st.integers(0, 5)) else None
     link = some(draw, Link.CONNECTED, Link.CONNECTED, Link.STALE) if view is not None else Link.BLIND
     hub = MultiKueueClusterView(name, active=some(draw, True, True, False), reason=some(draw, "", "why"))  # type: ignore[arg-type]
-    return ClusterSnapshot(name, link, some(draw, hub, hub, None), view)  # type: ignore[arg-type]
+    coming = Cached("d", 100 * GB, "team/g9", "d-9", NOW, NOW + timedelta(hours=1), there=False)  # type: ignore[arg-type]
+    cached = some(draw, (), (coming,), (replace(coming, there=True),))
+    return ClusterSnapshot(name, link, some(draw, hub, hub, None), view, cached)  # type: ignore[arg-type]
 
 
 @st.composite
@@ -135,7 +137,8 @@ def policies(draw: st.DrawFn) -> Policy:
     )
     trips = {("r-cloud", "r-s"): RoundTrip(some(draw, 5, 50), "measured", TODAY)}
     brief = {kind: replace(p, round_trip_price_usd_micro=some(draw, None, 900)) for kind, p in book.classes.items()}
-    prices = replace(book.prices, max_age_days=some(draw, 30, 3650))
+    measured = some(draw, {}, {("r-s", f"r-{NAMES[0]}"): Measured(300, NOW)})
+    prices = replace(book.prices, max_age_days=some(draw, 30, 3650), measured=measured, measured_max_age_s=60)
     return replace(book, prices=prices, digest=some(draw, "p1", "p2"), round_trips=trips, classes=brief)
 
 

@@ -18,7 +18,7 @@ from dispatcher.core.decide import decide
 from dispatcher.core.memo import CandidateMemo, shape_of, window_of
 from dispatcher.core.policy import PriceUnit
 from dispatcher.core.slate import Weigh
-from dispatcher.core.snapshot import ClusterSnapshot, Link, MultiKueueClusterView, Snapshot
+from dispatcher.core.snapshot import Cached, ClusterSnapshot, Link, MultiKueueClusterView, Snapshot
 from dispatcher.core.workload import DataUse, Destination, Request, WorkloadClass
 from residency.rules import Rule
 from residency.vocabulary import At, Effect, Flow
@@ -66,6 +66,11 @@ def _cluster(view: Any = None, link: Link = Link.CONNECTED, active: bool = True)
     return ClusterSnapshot("onprem", link, hub, view or _view())  # type: ignore[arg-type]
 
 
+def _caching() -> ClusterSnapshot:
+    known = Cached("d", 100 * GB, "team/other", "d-other", NOW, NOW, there=True)  # type: ignore[arg-type]
+    return replace(_cluster(), cached=(known,))
+
+
 def _policy(usd: int = 1, days: int = 3650) -> Any:
     book = policy(
         [site("onprem", "DE")],
@@ -104,6 +109,14 @@ def _with(**changes: Any) -> Case:
 
 def _seen(**changes: Any) -> Case:
     return _with(snapshot=Snapshot((_cluster(**changes),)))
+
+
+def _reading_through_a_cache() -> Case:
+    book = _policy()
+    far = replace(book.data_sets["d"], replica_clusters=(), replica_stores=("saves",))
+    there = replace(book.clusters["onprem"], cache_bytes=10**12)
+    book = replace(book, data_sets={**book.data_sets, "d": far}, clusters={**book.clusters, "onprem": there})
+    return _with(policy=book, snapshot=Snapshot((_caching(),)))
 
 
 def _asking(**changes: Any) -> Case:
@@ -178,6 +191,7 @@ MUTANTS: dict[str, tuple[Callable[[], CandidateMemo], Case]] = {
         lambda: blind(_first_cluster(multikueue=BASE.snapshot.clusters[0].multikueue)),
         _seen(active=False),
     ),
+    "the cache": (lambda: blind(_first_cluster(cached=())), _reading_through_a_cache()),
     "the policy": (lambda: blind(lambda seen, book, now: (seen, BASE.policy, now)), _with(policy=_policy(2))),
     "the window of time": (
         lambda: CandidateMemo(window=lambda book, now: window_of(book, NOW)),

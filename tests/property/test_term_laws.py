@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import assume, given
@@ -14,10 +15,11 @@ from dispatcher.core.decide import rank
 from dispatcher.core.decision import Decision, Detail, Reason, Rejection, Resolver, Term, TermKind
 from dispatcher.core.policy import CarbonPrice, EgressPrice, EgressTier, Limits, Policy, Purchase, RoundTrip
 from dispatcher.core.prices import best_interval_s, div_half_up, transfer_amount
-from dispatcher.core.snapshot import Snapshot
+from dispatcher.core.snapshot import Cached, Snapshot
 from dispatcher.core.workload import Destination, WorkloadClass
 from tests.core_builders import (
     GB,
+    NOW,
     TODAY,
     USD,
     compute,
@@ -236,6 +238,24 @@ def test_a_cache_never_makes_reading_dearer(world: World, name: str) -> None:
     before = amounts(world.decide(), TermKind.DATA_IN)
     assert (after[name] is None) == (before[name] is None)
     assert (after[name] or 0) <= (before[name] or 0)
+
+
+@few
+@given(worlds(), st.sampled_from(NAMES), st.integers(0, 10**6), st.booleans())
+def test_remembering_what_a_cache_holds_never_makes_anything_dearer(
+    world: World, name: str, takes_s: int, there: bool
+) -> None:
+    size = world.policy.data_sets["d"].size_bytes  # type: ignore[index]
+    end = NOW + timedelta(seconds=takes_s)
+    known = Cached("d", size or 1, "team/other", "d-other", NOW, end, there)  # type: ignore[arg-type]
+    clusters = tuple(replace(c, cached=(known,)) if c.name == name else c for c in world.snapshot.clusters)
+    after = replace(world, snapshot=replace(world.snapshot, clusters=clusters)).decide()
+    for old, new in zip(world.decide().candidates, after.candidates, strict=True):
+        if old.total_usd_micro is not None:
+            assert new.total_usd_micro is not None
+            assert new.total_usd_micro <= old.total_usd_micro
+        if old.cluster != name:
+            assert new.total_usd_micro == old.total_usd_micro
 
 
 @given(

@@ -24,11 +24,11 @@ from dispatcher.core.idle import (
     look,
     notice_of,
     rule_of,
-    stamp,
     standing_notice,
     step,
 )
 from dispatcher.core.ids import ClusterName, QueueName, WorkloadUid
+from dispatcher.core.instants import stamp
 from dispatcher.core.policy import QueuePolicy
 from dispatcher.core.snapshot import MULTIKUEUE_CONTROLLER, Check, HubView, WorkerView
 from dispatcher.core.workload import CheckState, HubWorkload, Owner, OwnerMeta, WorkloadClass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dispatcher.core.errors import Fatal
@@ -219,3 +221,28 @@ def test_an_unknown_contender_is_refused_with_a_suggestion() -> None:
     with pytest.raises(Fatal, match="'entrpot'") as refused:
         entries(("entrpot",))
     assert "entrepot" in refused.value.fix
+
+
+def test_a_cache_is_charged_as_it_fills_and_not_again() -> None:
+    """At home in Paris, of which the cache holds the radar: the first brings it, once for three epochs; the second
+    waits for the rest of that transfer, the third for nothing."""
+    read = {"data": (Reading("radar", 3),), "home": "fr-paris"}
+    jobs = [sim_job(name, at, 600, **read) for name, at in (("a", 10), ("b", 40), ("c", 400))]
+    setup = set_up(scenario(*jobs, data=(RADAR,)))
+    sites = {name: replace(site, cache_bytes=10**11) for name, site in setup.policy.clusters.items()}
+    cached = replace(setup, policy=replace(setup.policy, clusters=sites))
+
+    plain, shared = (
+        {o.job: o for o in run(each, CONTENDERS["home-only"].factory).outcomes} for each in (setup, cached)
+    )
+
+    assert [plain[name].egress_bytes for name in "abc"] == [27 * 10**10] * 3
+    assert [shared[name].egress_bytes for name in "abc"] == [9 * 10**10, 0, 0]
+    way_s = runs_s(shared["a"]) - 600
+    assert runs_s(shared["b"]) - 600 == way_s - 30
+    assert runs_s(shared["c"]) == 600
+
+
+def runs_s(outcome: JobOutcome) -> int:
+    (only,) = outcome.runs
+    return only.end_s - only.start_s

@@ -8,7 +8,7 @@ from dispatcher.core.context import Context
 from dispatcher.core.decision import Incoming, Line, Rejection, Term, TermKind
 from dispatcher.core.terms.bills import billed
 from dispatcher.core.terms.homeward import checkpoint_of, read_back
-from dispatcher.core.terms.routes import Route, cheapest_route, is_cached
+from dispatcher.core.terms.routes import cheapest_route, is_cached
 
 
 def data_in(context: Context) -> Term:
@@ -23,8 +23,8 @@ def data_in(context: Context) -> Term:
         if isinstance(route, Rejection):
             return Term(TermKind.DATA_IN, None, tuple(bill), route)
         bill.extend(route.lines())
-        if _is_brought(context, route):
-            incoming.append(Incoming(use.data_set, route.time_s))
+        if is_cached(context.site, route.data_set) and not route.is_local:
+            incoming.append(Incoming(use.data_set, route.alone_s, route.data_set.size_bytes))
     saved = checkpoint_of(context)
     if saved is not None and context.request.attempt > 1:
         line = read_back(context, saved)
@@ -32,8 +32,3 @@ def data_in(context: Context) -> Term:
             bill.append(line)
     found = billed(TermKind.DATA_IN, bill)
     return replace(found, incoming=tuple(incoming)) if incoming else found
-
-
-def _is_brought(context: Context, route: Route) -> bool:
-    """Whether later work on the cluster finds it in the cache."""
-    return context.site is not None and route.price is not None and is_cached(context.site, route.data_set)

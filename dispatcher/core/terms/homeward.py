@@ -74,7 +74,7 @@ def write_time_s(context: Context, written: Written) -> int | None:
 def read_back(context: Context, saved: Written) -> Line | None:
     """The bill of reading a checkpoint; None where it is near. What is not known of it is `home`'s to tell, which
     goes the same way."""
-    price = _way_back(context, saved)
+    price = way_back(context, saved)
     if saved.size_bytes is None or price is None:
         return None
     amount = transfer_amount(price, saved.size_bytes, 1)
@@ -83,11 +83,12 @@ def read_back(context: Context, saved: Written) -> Line | None:
 
 
 def read_back_s(context: Context, saved: Written) -> int | None:
-    price = _way_back(context, saved)
+    price = way_back(context, saved)
     return transfer_time_s(price, saved.size_bytes, 1) if price is not None and saved.size_bytes is not None else None
 
 
-def _way_back(context: Context, saved: Written) -> EgressPrice | None:
+def way_back(context: Context, saved: Written) -> EgressPrice | None:
+    """The price from the store to the candidate; None: near, or not known."""
     assert context.site is not None
     here, there = (context.site.provider, context.site.region), (saved.store.provider, saved.store.region)
     price = route_price(there, here, context.policy.prices, context.dated)

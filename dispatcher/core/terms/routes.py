@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 
 from dispatcher.core.context import Context
 from dispatcher.core.decision import Detail, Line, Reason, Rejection, Resolver
 from dispatcher.core.ids import DataSetName
+from dispatcher.core.instants import stamp
 from dispatcher.core.legality import legal_sources
 from dispatcher.core.policy import ClusterPolicy, DataSet, EgressPrice, Policy, RequestPrice
 from dispatcher.core.prices import (
     Site,
+    div_half_up,
     mean_price,
     request_amount,
     request_price,
@@ -21,6 +22,7 @@ from dispatcher.core.prices import (
     transfer_amount,
     transfer_time_s,
 )
+from dispatcher.core.snapshot import Cached
 from dispatcher.core.workload import DataUse
 
 
@@ -30,7 +32,8 @@ class Route:
 
     `reads` is how often its bytes go that way: each read pays again (FR-SCO-15), but for a cluster whose cache can
     hold it. `price` None: it is there, or in the same region for nothing. `requests` None: nobody bills them.
-    `arrives` is set where somebody else's work brings it in: when it was promised, and when it should be there.
+    `cached` is set where somebody else's work brings it into the cache, or has: then `brought_s` is how long it would
+    take this run to bring it itself. `is_local`: the cluster is declared to hold it.
     """
 
     data_set: DataSet
@@ -39,7 +42,9 @@ class Route:
     site: Site
     price: EgressPrice | None
     requests: RequestPrice | None = None
-    arrives: tuple[datetime, datetime] | None = None
+    cached: Cached | None = None
+    brought_s: int | None = None
+    is_local: bool = False
 
     @property
     def egress_usd_micro(self) -> int:
@@ -63,10 +68,17 @@ class Route:
     @property
     def time_s(self) -> int | None:
         """Until the data is there, from when the way begins."""
-        if self.arrives is not None:
-            promised, there = self.arrives
-            return max(0, int((there - promised).total_seconds()))
+        if self.cached is not None:
+            return 0 if self.cached.there else _seconds(self.cached)
         return transfer_time_s(self.price, self.data_set.size_bytes or 0, self.reads) if self.price else 0
+
+    @property
+    def alone_s(self) -> int | None:
+        """How long it takes this run to bring it into the cache, where nobody else does; None = not known. What comes
+        from a store of the region comes as the run reads it, and nobody knows how fast."""
+        if self.cached is not None:
+            return self.brought_s
+        return self.time_s if self.price is not None else None
 
     @property
     def needs_size(self) -> bool:
@@ -75,8 +87,11 @@ class Route:
 
     def lines(self) -> Iterator[Line]:
         name = self.data_set.name
-        if self.arrives is not None:
-            yield Line(f"{name}, on its way for {self.source}", 0, "byte", 0, 0)
+        if self.cached is not None and self.cached.there:
+            yield Line(f"{name}, in the cache since {stamp(self.cached.there_at)}", 0, "byte", 0, 0)
+        elif self.cached is not None:
+            until = stamp(self.cached.there_at)
+            yield Line(f"{name}, on its way for {self.source} until {until}", 0, "byte", 0, 0)
         elif self.price is None:
             yield Line(f"{name}, already in {self.source}", 0, "byte", 0, 0)
         else:
@@ -108,10 +123,27 @@ def cheapest_route(context: Context, use: DataUse) -> Route | Rejection:
         return _egress_unknown(use, site, ())
     there = site.provider, site.region
     if site.name in data_set.replica_clusters:
-        return Route(data_set, use.reads, site.name, there, None)
-    coming = _on_its_way(context, data_set) if context.holds and is_cached(site, data_set) else None
-    if coming is not None:
-        return coming
+        return Route(data_set, use.reads, site.name, there, None, is_local=True)
+    fetched = _fetched(context, use, data_set, site)
+    known = _in_cache(context, data_set, site)
+    if known is None or (isinstance(fetched, Rejection) and fetched.reason is Reason.DATA_MISSING):
+        return fetched
+    brought = Route(data_set, 1, known.key, there, None, cached=known)
+    if isinstance(fetched, Rejection):
+        return brought
+    brought = replace(brought, brought_s=fetched.alone_s)
+    return min((brought, fetched), key=lambda route: _cost(context, route))
+
+
+def _cost(context: Context, route: Route) -> int:
+    """Its way and the wait for it, as the terms have them: what others bring is shared only where that is no dearer."""
+    hourly = context.setting.plan.delay_price_usd_micro_per_hour
+    return route.amount_usd_micro + div_half_up((route.time_s or 0) * hourly, 3600)
+
+
+def _fetched(context: Context, use: DataUse, data_set: DataSet, site: ClusterPolicy) -> Route | Rejection:
+    """The cheapest legal way from a declared replica."""
+    policy, there = context.policy, (site.provider, site.region)
     reads = 1 if is_cached(site, data_set) else use.reads
     found = [_way(context, data_set, reads, replica, there) for replica in _legal_replicas(context, data_set)]
     known = [route for route in found if isinstance(route, Route)]
@@ -130,14 +162,24 @@ def is_cached(site: ClusterPolicy, data_set: DataSet) -> bool:
     return data_set.size_bytes is not None and 0 < data_set.size_bytes <= site.cache_bytes
 
 
-def _on_its_way(context: Context, data_set: DataSet) -> Route | None:
-    """What an earlier decision is bringing here anyway is not paid again; it is on its way, not there."""
+def _in_cache(context: Context, data_set: DataSet, site: ClusterPolicy) -> Cached | None:
+    """What earlier decisions have brought here is not paid again, nor is what they are bringing: that is on its way,
+    not there. Those of the last seconds are known by their promises alone."""
+    if data_set.size_bytes is None or not is_cached(site, data_set):
+        return None
+    for known in context.cluster.cached:
+        if known.data_set == data_set.name and known.size_bytes == data_set.size_bytes:
+            return known
     for hold in context.holds:
-        for name, arrives_at in hold.incoming:
-            if name == data_set.name and context.site is not None:
-                where = context.site.provider, context.site.region
-                return Route(data_set, 1, hold.workload_key, where, None, None, (hold.made_at, arrives_at))
+        for name, at in hold.incoming:
+            if name == data_set.name:
+                promise = (hold.workload_key, hold.decision, hold.made_at)
+                return Cached(data_set.name, data_set.size_bytes, *promise, at, there=False)
     return None
+
+
+def _seconds(coming: Cached) -> int:
+    return max(0, int((coming.there_at - coming.began_at).total_seconds()))
 
 
 _Replica = tuple[str, Site, bool]
