@@ -14,6 +14,7 @@ from dispatcher.core.backfill import Expected
 from dispatcher.core.decision import Decision
 from dispatcher.core.declaration import InputProblem as InputProblem
 from dispatcher.core.footing import Footing
+from dispatcher.core.history import NO_HISTORY, Usual
 from dispatcher.core.idle import Standing as IdleStanding
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.instants import later
@@ -90,6 +91,8 @@ class FleetState:
     """Who waits for a preemption that does not come and could go elsewhere, with the cluster."""
     turns: Mapping[WorkloadUid, Turn] = field(default_factory=dict)
     """Where everything stands that waits for a decision, as of the last look."""
+    usual: Usual = field(default_factory=lambda: NO_HISTORY)
+    """How long runs of each queue and class usually last (loops/history.py)."""
     expected: Callable[[Snapshot], Mapping[WorkloadUid, Expected]] | None = None
     """Works out when the first that wait are expected to start; it costs nothing while nobody asks."""
     beyond: Set[WorkloadUid] = frozenset()

@@ -94,6 +94,7 @@ def hub_workload(raw: Raw) -> HubWorkload:
         component_index=index,
         group_key=group,
         template_keys=own_keys(*(child(p, "template", "metadata") for p in children(spec, "podSets"))),
+        claims=_claims(spec, shared(meta, "namespace")),
         problem="; ".join(problems) or None,
         idle_notice=text(annotations, NOTICE),
         idle_ending=text(annotations, ENDING),
@@ -186,6 +187,13 @@ def owner_record(raw: Raw, kind: str) -> OwnerRecord:
 
 def _pod_sets(spec: Raw, problems: list[str]) -> tuple[PodSet, ...]:
     return tuple(_pod_set(entry, problems) for entry in children(spec, "podSets"))
+
+
+def _claims(spec: Raw, namespace: str) -> tuple[str, ...]:
+    """Claims that pods mount by name. Claims that are made for each pod (ephemeral volumes) begin empty everywhere."""
+    pods = [child(entry, "template", "spec") for entry in children(spec, "podSets")]
+    named = {text(child(v, "persistentVolumeClaim"), "claimName") for pod in pods for v in children(pod, "volumes")}
+    return tuple(sys.intern(f"{namespace}/{name}") for name in sorted(named - {""}))
 
 
 def _pod_set(entry: Raw, problems: list[str]) -> PodSet:

@@ -214,14 +214,15 @@ def _job_name(namespace: str, name: str, job: Job | None) -> str:
 
 
 def clusters_page(view: ClusterList, out: Console, wide: bool) -> None:
-    extra = ("PROVIDER", "QUEUES") if wide else ()
-    numbers = frozenset({"NODES", "GPUS FREE", "RUNNING", "LOCAL", "HELD"})
+    extra, yields = (("PROVIDER", "QUEUES"), ("YIELDING",)) if wide else ((), ())
+    numbers = frozenset({"NODES", "GPUS FREE", "YIELDING", "RUNNING", "LOCAL", "HELD"})
     table = grid(
         "CLUSTER",
         "REGION",
         *extra,
         "NODES",
         "GPUS FREE",
+        *yields,
         "RUNNING",
         "LOCAL",
         "HELD",
@@ -232,16 +233,22 @@ def clusters_page(view: ClusterList, out: Console, wide: bool) -> None:
     for item in view.items:
         style = {Link.CONNECTED: "green", Link.STALE: "yellow", Link.BLIND: "red"}[item.link]
         more = (item.provider or "-", _queues(item)) if wide else ()
-        table.add_row(item.name, item.region or "-", *more, *_numbers(item), Text(_seen(item), style=style))
+        table.add_row(item.name, item.region or "-", *more, *_numbers(item, wide), Text(_seen(item), style=style))
     out.print(table)
+    for item in view.items if wide else ():
+        for room in item.rooms:
+            if room.gap is not None:
+                out.print(Text(f"{item.name}: {room.gap}", style="yellow"))
 
 
-def _numbers(item: ClusterView) -> tuple[str, ...]:
+def _numbers(item: ClusterView, wide: bool) -> tuple[str, ...]:
     nodes = item.nodes
+    yielding = (str(nodes.gpus_yielding) if nodes is not None else "?",) if wide else ()
     held = f"{item.held_gpus}" if item.holds else "0"
     return (
         f"{nodes.usable}/{nodes.nodes}" if nodes is not None else "?",
         f"{nodes.gpus_free}/{nodes.gpus}" if nodes is not None else "?",
+        *yielding,
         str(item.running) if item.running is not None else "?",
         str(item.local) if item.local is not None else "?",
         held,

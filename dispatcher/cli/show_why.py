@@ -61,6 +61,7 @@ def why_page(view: WhyView, out: Console, wide: bool) -> None:
         if not view.waits_for:
             _rejections(view.decision, out)
     _waits(view, out)
+    _gaps(view, out)
     _changes(view, out)
     _history(view.history, view.history_error, out)
     _footer(view, out)
@@ -149,6 +150,14 @@ def _section(out: Console, title: str) -> None:
 
 def _indented(out: Console, what: RenderableType, by: int = 2) -> None:
     out.print(Padding(what, (0, 0, 0, by), expand=False))
+
+
+def _gaps(view: WhyView, out: Console) -> None:
+    if not view.gaps:
+        return
+    _section(out, "Two accounts of what is in use")
+    for gap in view.gaps:
+        _indented(out, Text(f"{gap.cluster}: {gap.text}"))
 
 
 def _findings(view: WhyView, out: Console) -> None:

@@ -234,7 +234,27 @@ def _data(draft: Draft) -> None:
     for index, row in enumerate(draft.data.bandwidth):
         for end, region in (("from_region", row.from_region), ("to_region", row.to_region)):
             _refer(draft, DATA, ("bandwidth", index, end), region, (FLEET, "regions"))
+    _claims(draft)
     _cycles(draft)
+
+
+def _claims(draft: Draft) -> None:
+    """A claim holds what is in the catalog, on clusters of which the data set itself says that all of it is there."""
+    assert draft.data is not None
+    clusters = draft.names(FLEET, "clusters")
+    for name, entry in draft.data.claims.items():
+        at: Path = ("claims", name)
+        _refer_all(draft, (*at, "clusters"), entry.clusters or (), (FLEET, "clusters"))
+        for cluster, held in (entry.data_sets or {}).items():
+            path: Path = (*at, "data_sets", cluster)
+            if draft.readable(FLEET):
+                _refer_key(draft, DATA, path, clusters, "not one of the clusters of fleet.yaml")
+            known = draft.data.data_sets.get(held)
+            if known is None and not draft.catalog_unread:
+                _refer(draft, DATA, path, held, (DATA, "data_sets"))
+            elif known is not None and cluster not in known.replicas.clusters:
+                rule = f"data set {held} does not say that it lies on {cluster}"
+                draft.error(DATA, path, held, (rule, f"add {cluster} to its replicas.clusters, if all of it is there"))
 
 
 def _store_country(draft: Draft, name: str, store: DataStore) -> None:

@@ -16,10 +16,10 @@ from pydantic import BaseModel
 
 from dispatcher.config.blueprint import DATA, FLEET, Blueprint, Draft
 from dispatcher.config.catalog import Merged
-from dispatcher.config.data_file import DataFile, DataKind, DataStore
+from dispatcher.config.data_file import DataFile, DataKind, DataStore, Unbound
 from dispatcher.config.fleet_file import Cluster, CredentialsRef, Flavor, FleetFile, Site
 from dispatcher.config.price_book import price_book
-from dispatcher.config.queues_file import ClassDefaults, OnUnreachable, Order
+from dispatcher.config.queues_file import ClassDefaults, OnUnreachable, Order, Queue
 from dispatcher.config.residency.assemble import attestation, records
 from dispatcher.config.store_ref import ObjectsRef
 from dispatcher.core.ids import (
@@ -37,6 +37,7 @@ from dispatcher.core.policy import (
     Catalog,
     CatalogSource,
     CatalogStanding,
+    Claim,
     ClassPolicy,
     ClusterPolicy,
     Credentials,
@@ -75,19 +76,7 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
             (ClusterName(name), _cluster(name, cluster, blueprint, draft)) for name, cluster in fleet.clusters.items()
         ),
         classes=_frozen((name, _class(name, defaults)) for name, defaults in plan.classes.items()),
-        queues=_frozen(
-            (
-                QueueName(name),
-                QueuePolicy(
-                    QueueName(name),
-                    queue.default_class,
-                    tuple(DataLabel(label) for label in sorted(queue.default_labels)),
-                    _unreachable(queue.on_unreachable) if queue.on_unreachable is not None else None,
-                    queue.idle_timeout,
-                ),
-            )
-            for name, queue in plan.queues.items()
-        ),
+        queues=_frozen((QueueName(name), _queue(name, queue)) for name, queue in plan.queues.items()),
         data_sets=_data_sets(data, blueprint.catalog),
         stores=_frozen(
             (
@@ -121,6 +110,8 @@ def compile_policy(blueprint: Blueprint, draft: Draft, folder: str, now: datetim
         compiled_at=now,
         residency=blueprint.residency,
         catalog=blueprint.catalog,
+        claims=_claims(data, draft),
+        unbound_claims_allowed=data.unbound_claims is Unbound.ALLOW,
         order=_order(plan.order),
         regions=tuple(RegionName(region) for region in sorted(fleet.regions)),
         round_trips=_round_trips(fleet),
@@ -168,6 +159,16 @@ def _class(name: WorkloadClass, defaults: ClassDefaults) -> ClassPolicy:
 
 def _unreachable(wanted: OnUnreachable) -> Unreachable:
     return Unreachable(wanted.do, wanted.after or 0)
+
+
+def _queue(name: str, queue: Queue) -> QueuePolicy:
+    return QueuePolicy(
+        QueueName(name),
+        queue.default_class,
+        tuple(DataLabel(label) for label in sorted(queue.default_labels)),
+        _unreachable(queue.on_unreachable) if queue.on_unreachable is not None else None,
+        queue.idle_timeout,
+    )
 
 
 def digest_of_blueprint(blueprint: Blueprint) -> str:
@@ -323,6 +324,17 @@ def _measured(data: DataFile) -> AbstractMapping[tuple[str, str], Measured]:
     """The newest row of each route; of those of one instant the slowest."""
     rows = sorted(data.bandwidth, key=lambda row: (row.from_region, row.to_region, row.at, -row.measured))
     return MappingProxyType({(row.from_region, row.to_region): Measured(row.measured, row.at) for row in rows})
+
+
+def _claims(data: DataFile, draft: Draft) -> AbstractMapping[str, Claim]:
+    """A data set is known to be where the claim holds it: checks.py sees to that."""
+    found = []
+    for name, entry in data.claims.items():
+        held = {ClusterName(cluster): DataSetName(held) for cluster, held in (entry.data_sets or {}).items()}
+        nothing = {ClusterName(cluster): None for cluster in entry.clusters or ()}
+        holds: dict[ClusterName, DataSetName | None] = {**held, **nothing}
+        found.append((name, Claim(name, dict(sorted(holds.items())), draft.line(DATA, "claims", name))))
+    return _frozen(found)
 
 
 def made_from(data: DataFile, is_one: Callable[[str], bool]) -> frozenset[str]:

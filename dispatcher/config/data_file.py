@@ -12,6 +12,7 @@ from dispatcher.config.fleet_file import Site
 from dispatcher.config.store_ref import ObjectsRef
 from dispatcher.config.values import (
     Choice,
+    ClaimName,
     DnsLabel,
     Duration,
     Instant,
@@ -105,6 +106,31 @@ class BandwidthRow(Strict):
         return self
 
 
+class ClaimEntry(Strict):
+    """What the volumes of one persistent volume claim hold, each cluster having its own behind the name."""
+
+    data_sets: Annotated[
+        dict[DnsLabel, Word] | None, Field(description="The data set that it holds, by cluster.", min_length=1)
+    ] = None
+    clusters: Annotated[
+        tuple[DnsLabel, ...] | None,
+        Field(description="Where it may be mounted, for what is no data set: scratch, homes, caches.", min_length=1),
+    ] = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> ClaimEntry:
+        if (self.data_sets is None) == (self.clusters is None):
+            raise fail("exactly one of 'data_sets' and 'clusters' is needed", "say what it holds, or where it may be")
+        return self
+
+
+class Unbound(StrEnum):
+    """What becomes of a job that mounts a claim of which `claims` says nothing."""
+
+    HOLD = "hold"
+    ALLOW = "allow"
+
+
 class DataFile(Strict):
     """Labels, stores and data sets."""
 
@@ -119,6 +145,12 @@ class DataFile(Strict):
         Field(description="Measured between regions; of several rows for a route the newest counts."),
     ] = ()
     bandwidth_max_age: Annotated[Duration, Field(description="What was measured before that does not count.")] = 86_400
+    claims: Annotated[
+        dict[ClaimName, ClaimEntry], Field(description="What persistent volume claims hold, by NAMESPACE/NAME.")
+    ] = {}
+    unbound_claims: Annotated[
+        Choice[Unbound], Field(description="A job with a claim that is not in `claims`: hold it, or allow it anywhere.")
+    ] = Unbound.HOLD
     catalog: Annotated[
         CatalogRef | None, Field(description="An endpoint that answers further data sets and bandwidths.", exclude=True)
     ] = None

@@ -109,6 +109,13 @@ def _dns_name(value: str) -> str:
     return value
 
 
+def _claim_name(value: str) -> str:
+    namespace, slash, name = value.partition("/")
+    if not slash:
+        raise fail("not NAMESPACE/NAME", "write such as autonomy/radar-volume")
+    return f"{_dns_label(namespace)}/{_dns_name(name)}"
+
+
 def did_you_mean_name(value: str, dots: bool) -> str:
     """The nearest name that Kubernetes would take."""
     near = re.sub(r"[^a-z0-9.]+" if dots else r"[^a-z0-9]+", "-", value.lower()).strip("-.")[:63].strip("-.")
@@ -321,6 +328,12 @@ _NUMBER_OR_TEXT = {"type": ["string", "number"]}
 Text = Annotated[str, BeforeValidator(_words(_text)), WithJsonSchema({"type": "string", "minLength": 1})]
 DnsLabel = Annotated[str, BeforeValidator(_words(_dns_label)), _string(_DNS_LABEL.pattern)]
 DnsName = Annotated[str, BeforeValidator(_words(_dns_name)), _string(_DNS_SUBDOMAIN.pattern)]
+ClaimName = Annotated[
+    str,
+    BeforeValidator(_words(_claim_name)),
+    _string(rf"^{_LABEL_NAME}/{_LABEL_NAME}(\.{_LABEL_NAME})*$", "autonomy/radar-volume"),
+]
+"""A persistent volume claim of a namespace."""
 Word = Annotated[str, BeforeValidator(_words(_word)), _string(_WORD.pattern)]
 LabelKey = Annotated[str, BeforeValidator(_words(_label_key)), _string(r"^[A-Za-z0-9./_-]+$")]
 LabelValue = Annotated[str, BeforeValidator(_words(_label_value)), WithJsonSchema(_NUMBER_OR_TEXT | {"maxLength": 63})]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from dispatcher.core.decision import Basis, Estimate
 from dispatcher.core.declaration import PREFIX
+from dispatcher.core.history import NO_HISTORY, Usual
 from dispatcher.core.ids import QueueName
 from dispatcher.core.literals import LiteralError, parse_duration
 from dispatcher.core.order import HOUR_S, Bid, gpu_milli
@@ -23,7 +24,7 @@ _CLASS, _DURATION, _TEAM = f"{PREFIX}workload-class", f"{PREFIX}expected-duratio
 _CLASSES = {known.value: known for known in WorkloadClass}
 
 
-def bid_of(workload: HubWorkload, owner: OwnerMeta | None, policy: Policy) -> Bid:
+def bid_of(workload: HubWorkload, owner: OwnerMeta | None, policy: Policy, usual: Usual = NO_HISTORY) -> Bid:
     """Where nothing says what class it is of, waiting costs nothing and it is taken to run for an hour."""
     keys = keys_of(workload, owner)
     plan = plan_of(workload, keys, policy)
@@ -34,7 +35,7 @@ def bid_of(workload: HubWorkload, owner: OwnerMeta | None, policy: Policy) -> Bi
         waiting_since=workload.quota_reserved_at or workload.created_at,
         team=_team(workload, keys),
         gpu_milli=gpu_milli(workload.pod_sets),
-        estimate=_estimate(keys, plan),
+        estimate=_estimate(workload, keys, plan, usual),
         delay_price_usd_micro_per_hour=plan.delay_price_usd_micro_per_hour if plan is not None else 0,
     )
 
@@ -87,11 +88,17 @@ def plan_for(named: WorkloadClass | None, queue: QueueName | None, policy: Polic
     return policy.classes.get(named) if named is not None else None
 
 
-def _estimate(keys: Mapping[str, str], plan: ClassPolicy | None) -> Estimate:
+def _estimate(workload: HubWorkload, keys: Mapping[str, str], plan: ClassPolicy | None, usual: Usual) -> Estimate:
     declared = keys.get(_DURATION)
     if declared is not None:
         try:
             return Estimate(parse_duration(declared), Basis.DECLARED)
         except LiteralError:
             pass  # the owner is told by build_request
-    return Estimate(plan.default_duration_s if plan is not None else HOUR_S, Basis.CLASS_DEFAULT)
+    if plan is None:
+        return Estimate(HOUR_S, Basis.CLASS_DEFAULT)
+    queue = workload.cluster_queue
+    found = usual.get((queue, plan.workload_class)) if queue is not None else None
+    if found is not None:
+        return Estimate(found.duration_s, Basis.HISTORY, found.runs)
+    return Estimate(plan.default_duration_s, Basis.CLASS_DEFAULT)

@@ -89,10 +89,13 @@ def class_of(request: Request, policy: Policy) -> WorkloadClass:
 
 
 def estimate_of(request: Request, plan: ClassPolicy) -> Estimate:
-    """How long the run is expected to take at speed 1000: what the owner declares, else the class's default."""
-    declared = request.declared.expected_duration_s
+    """How long the run is expected to take at speed 1000: what the owner declares, else how long runs of its queue and
+    class usually last, else the class's default."""
+    declared, usual = request.declared.expected_duration_s, request.usual
     if declared is not None:
         return Estimate(declared, Basis.DECLARED)
+    if usual is not None:
+        return Estimate(usual.duration_s, Basis.HISTORY, usual.runs)
     return Estimate(plan.default_duration_s, Basis.CLASS_DEFAULT)
 
 

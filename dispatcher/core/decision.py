@@ -50,6 +50,8 @@ class Reason(StrEnum):
     EGRESS_UNKNOWN = "egress-unknown"
     DATA_MISSING = "data-missing"
     CATALOG_OLD = "catalog-old"
+    CLAIM_UNBOUND = "claim-unbound"
+    CLAIM_ELSEWHERE = "claim-elsewhere"
     HOME_UNKNOWN = "home-unknown"
     INTERRUPTION_UNKNOWN = "interruption-unknown"
     ENERGY_UNKNOWN = "energy-unknown"
@@ -283,10 +285,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The run time used, and where it comes from."""
+    """The run time used, and where it comes from. `runs`: of how many earlier ones, where it is from HISTORY."""
 
     duration_s: int
     basis: Basis
+    runs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

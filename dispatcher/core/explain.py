@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dispatcher.core.counterfactual import Counterfactual, Difference, Obstacle, counterfactual, differences
 from dispatcher.core.counterfactual import counterfactuals as counterfactuals
 from dispatcher.core.decision import (
-    Basis,
     Candidate,
     Decision,
     Detail,
@@ -26,13 +25,14 @@ from dispatcher.core.decision import (
 from dispatcher.core.declaration import InputProblem
 from dispatcher.core.explain_bills import advice_text as advice_text
 from dispatcher.core.explain_bills import bill_text as bill_text
+from dispatcher.core.explain_claims import claim_elsewhere_text, claim_unbound_text
 from dispatcher.core.explain_near import latency_unknown_text, too_far_text
-from dispatcher.core.explain_order import relevance, reserved_text, worth_waiting_text
+from dispatcher.core.explain_order import relevance, reserved_text, run_time_text, worth_waiting_text
 from dispatcher.core.explain_preemption import by_stopping_text, not_preemptible_text, reclaimed_text
 from dispatcher.core.explain_preemption import victim_text as victim_text
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.resources import is_gpu
-from dispatcher.core.units import clock_time, quantity, signed_money, span
+from dispatcher.core.units import clock_time, quantity, signed_money
 from dispatcher.core.units import money as money
 
 SENTENCE_LIMIT = 500
@@ -50,11 +50,6 @@ _TERMS = {
     TermKind.LATENCY: "round trip",
     TermKind.ENERGY: "energy",
     TermKind.PREEMPTION: "preemption",
-}
-_BASIS = {
-    Basis.DECLARED: "as declared",
-    Basis.HISTORY: "from the history of this queue and class",
-    Basis.CLASS_DEFAULT: "the default of the class",
 }
 _RESOLVERS = {
     Resolver.WAIT: "wait: it can pass by itself",
@@ -390,6 +385,8 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
     Reason.CATALOG_OLD: lambda d: (
         f"would read {d.subject}, of which nothing is known any more: its catalog last answered{_since(d)}"
     ),
+    Reason.CLAIM_UNBOUND: claim_unbound_text,
+    Reason.CLAIM_ELSEWHERE: claim_elsewhere_text,
     Reason.HOME_UNKNOWN: lambda d: (
         f"would write to {d.subject} an amount that is not known (add entrepot.dev/{_values(d.expected)})"
     ),
@@ -424,7 +421,7 @@ def term_text(term: Term) -> str:
 
 
 def estimate_text(decision: Decision) -> str:
-    return f"{span(decision.estimate.duration_s)} ({_BASIS[decision.estimate.basis]})"
+    return run_time_text(decision.estimate)
 
 
 # --- what would have changed it ----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from dispatcher.core.backfill import SHOWN, Expected
-from dispatcher.core.decision import Basis, Candidate, Detail, Reason
+from dispatcher.core.decision import Basis, Candidate, Detail, Estimate, Reason
 from dispatcher.core.order import Ahead, Turn
 from dispatcher.core.units import clock_time, money, quantity, span
 
@@ -14,6 +14,11 @@ _STANDS_ON = {
     Basis.HISTORY.value: "by history",
     Basis.CLASS_DEFAULT.value: "by class defaults",
     "overdue": "by guess: what runs there is overdue",
+}
+_BASIS = {
+    Basis.DECLARED: "as declared",
+    Basis.HISTORY: "from the history of this queue and class",
+    Basis.CLASS_DEFAULT: "the default of the class",
 }
 _AHEAD = {
     Ahead.PRIORITY: "of higher priority",
@@ -63,10 +68,17 @@ def _instant(told: tuple[str, ...]) -> str:
     return clock_time(datetime.fromisoformat(told[0])) if told else "a time that is not told"
 
 
+def run_time_text(estimate: Estimate) -> str:
+    """How long it is taken to run, and where that comes from."""
+    runs = f": {estimate.runs} runs" if estimate.runs else ""
+    return f"{span(estimate.duration_s)} ({_BASIS[estimate.basis]}{runs})"
+
+
 def turn_text(turn: Turn) -> str:
     """Why a workload stands where it stands: what speaks for it, and what against."""
     worth = f"waiting costs {money(turn.worth_usd_micro)} an hour per GPU-hour of work"
-    parts = [f"priority {turn.bid.priority}", f"{worth}: {span(turn.head_start_s)} ahead"]
+    taken = f"{worth} (it runs {run_time_text(turn.bid.estimate)})" if turn.bid.estimate.runs else worth
+    parts = [f"priority {turn.bid.priority}", f"{taken}: {span(turn.head_start_s)} ahead"]
     if turn.share_ppm:
         percent = f"{turn.share_ppm // 10_000}% of {turn.dominant}"
         parts.append(f"team {turn.bid.team} has had {percent}: {span(turn.handicap_s)} back")

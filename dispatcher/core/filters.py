@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
+from dispatcher.core import claims
 from dispatcher.core.context import Context
 from dispatcher.core.decision import Detail, Fit, Reason, Rejection, Resolver, TermKind
 from dispatcher.core.distance import bound_of, reaches, too_far, unknown_trip
@@ -235,6 +236,11 @@ def catalogued(context: Context) -> Rejections:
     )
 
 
+def mounted(context: Context) -> Rejections:
+    """The same claim name holds other data elsewhere, or nothing (FR-SCO-17): a name alone is no data set."""
+    return claims.against(context.request, context.cluster.name, context.policy)
+
+
 def rules_in_force(context: Context) -> Rejections:
     """Rules that nobody vouches for any more, or a clock that cannot be right, keep classified data at rest."""
     return standing_rejections(context.request, context.policy, context.dated)
@@ -280,6 +286,7 @@ FILTERS: tuple[Filter, ...] = (
     rules_in_force,
     residency,
     catalogued,
+    mounted,
     namespace,
     local_queue,
     cluster_queue,

@@ -1,6 +1,6 @@
 """What a queue has free on a worker, by quota and by nodes; free is the smaller of the two (FR-SCO-10).
 
-For people (`entrepot clusters`) and tests; decisions place whole gangs instead (`fit.py`), with the same two views.
+For people (`entrepot clusters`, `entrepot why`). Decisions place whole gangs instead (`fit.py`), by the same views.
 """
 
 from __future__ import annotations
@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dispatcher.core.ids import FlavorName, QueueName
-from dispatcher.core.index import ClusterIndex, Room
-from dispatcher.core.nodes import free_total
+from dispatcher.core.index import Room
+from dispatcher.core.nodes import free_total, node_table
 from dispatcher.core.nodeset import members
-from dispatcher.core.resources import MIG_PREFIX, WHOLE_GPU, Resources
-
-_COMPUTE_SLICES = 7
-"""Compute slices that a GPU can be cut into; "2g" takes two of them."""
+from dispatcher.core.quota import quota_tree
+from dispatcher.core.snapshot import WorkerView
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +24,7 @@ class Headroom:
     of the same thing, and `mismatch` says that they disagree.
     """
 
+    queue: QueueName
     flavor: FlavorName
     resource: str
     by_quota: int
@@ -42,49 +41,37 @@ class Headroom:
     def mismatch(self) -> bool:
         return self.used_by_queues != self.used_by_pods
 
+    @property
+    def gap(self) -> bool:
+        """Whether the two views leave another amount because their accounts disagree: one of them is wrong, and which
+        one, a person must find out. A queue that may have less than the nodes have is no gap."""
+        return self.mismatch and self.by_quota != self.by_nodes
 
-def headroom(index: ClusterIndex, room: Room, queue: QueueName) -> tuple[Headroom, ...]:
+
+def room_of(view: WorkerView) -> Room:
+    """A worker as its queues and its pods say that it is now: nothing that is promised or not bound yet counts."""
+    return Room(quota_tree(view), node_table(view.nodes))
+
+
+def headroom(view: WorkerView, room: Room, queue: QueueName) -> tuple[Headroom, ...]:
     """Every (flavor, resource) that the queue has quota for, in name order. Unknown queues have none."""
-    view = index.view.queues.get(queue)
-    if view is None:
-        return ()
-    pairs = sorted({(quota.flavor, quota.resource) for quota in view.quotas})
-    return tuple(_headroom(index, room, queue, flavor, resource) for flavor, resource in pairs)
+    found = view.queues.get(queue)
+    pairs = sorted({(quota.flavor, quota.resource) for quota in found.quotas}) if found is not None else []
+    return tuple(_headroom(view, room, queue, flavor, resource) for flavor, resource in pairs)
 
 
-def _headroom(index: ClusterIndex, room: Room, queue: QueueName, flavor: FlavorName, resource: str) -> Headroom:
-    known = index.view.flavors.get(flavor)
-    labels = known.labels if known else ()
-    nodes = room.nodes.flavored(labels) & room.nodes.present
+def _headroom(view: WorkerView, room: Room, queue: QueueName, flavor: FlavorName, resource: str) -> Headroom:
+    known = view.flavors.get(flavor)
+    nodes = room.nodes.flavored(known.labels if known else ()) & room.nodes.present
     names = {room.nodes.frame.marks.names[at] for at in members(nodes)}
-    of_flavor = [node for node in index.view.nodes if node.name in names]
-    queues = sorted(index.view.queues)
+    of_flavor = [node for node in view.nodes if node.name in names]
     return Headroom(
+        queue=queue,
         flavor=flavor,
         resource=resource,
         by_quota=max(0, room.quota.available(queue, (flavor, resource))),
         by_nodes=free_total(room.nodes, nodes, resource),
         reclaimable=sum(node.yielding.get(resource) for node in of_flavor),
-        used_by_queues=sum(room.quota.used(name, (flavor, resource)) for name in queues),
+        used_by_queues=sum(room.quota.used(name, (flavor, resource)) for name in sorted(view.queues)),
         used_by_pods=sum(node.requested.get(resource) - node.yielding.get(resource) for node in of_flavor),
     )
-
-
-def slices_per_gpu(profile: str, memory_gib: int) -> int:
-    """How many MIG slices of a profile ("1g.10gb") one GPU of this memory gives at most.
-
-    Raises:
-        ValueError: the profile is not of the form "Ng.Mgb".
-    """
-    compute, _, memory = profile.partition("g.")
-    each = int(memory.removesuffix("gb"))
-    return max(1, min(_COMPUTE_SLICES // int(compute), memory_gib // each))
-
-
-def physical_gpus(amounts: Resources, memory_gib: int) -> int:
-    """Cards behind a node's accelerators: whole ones and those that are cut into slices, each once (FR-SCO-07)."""
-    cards = amounts.get(WHOLE_GPU)
-    for name, count in amounts:
-        if name.startswith(MIG_PREFIX) and count > 0:
-            cards += -(-count // slices_per_gpu(name.removeprefix(MIG_PREFIX), memory_gib))
-    return cards

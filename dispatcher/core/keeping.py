@@ -137,9 +137,20 @@ def run_s(
 ) -> int:
     """How long work of a class runs on these flavors of a cluster: as long as on the slowest of them; `LONGEST_S` at
     most."""
+    return min(estimate.duration_s * 1000 // _slowest(flavors, site, workload_class), LONGEST_S)
+
+
+def reference_s(
+    taken_s: int, flavors: Iterable[FlavorName], site: ClusterPolicy | None, workload_class: WorkloadClass | None
+) -> int:
+    """How long a run would have taken at speed 1000 that took `taken_s` on these flavors; the reverse of `run_s`.
+    A flavor of which nothing is known counts as of that speed."""
+    return min(taken_s * _slowest(flavors, site, workload_class) // 1000, LONGEST_S)
+
+
+def _slowest(flavors: Iterable[FlavorName], site: ClusterPolicy | None, workload_class: WorkloadClass | None) -> int:
     known = site.flavors if site is not None else {}
-    speeds = [known[flavor].speed(workload_class) for flavor in flavors if flavor in known]
-    return min(estimate.duration_s * 1000 // max(1, min(speeds, default=1000)), LONGEST_S)
+    return max(1, min((known[flavor].speed(workload_class) for flavor in flavors if flavor in known), default=1000))
 
 
 # --- what there is -----------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dispatcher.core.ids import FlavorName
 from dispatcher.core.nodeset import NO_NODES, NodeMarks, Nodes, first, first_of, marks_of, same_marks
 from dispatcher.core.resources import CPU, MEMORY, PODS, Resources, is_gpu
 from dispatcher.core.snapshot import NodeView
@@ -343,14 +342,6 @@ def free_total(table: NodeTable, nodes: Nodes, resource: str) -> int:
 def largest_free(table: NodeTable, nodes: Nodes, resource: str) -> int | None:
     """The most that any one of the nodes has free; None for no nodes, which is not zero (FR-SCO-08)."""
     return max((max(0, amount) for amount, _ in table.amounts(nodes, resource)), default=None)
-
-
-def combined_free(table: NodeTable, flavors: Mapping[FlavorName, tuple[tuple[str, str], ...]], resource: str) -> int:
-    """What several flavors have free together: each node once, however many flavors select it (FR-SCO-11)."""
-    distinct = NO_NODES
-    for labels in flavors.values():
-        distinct |= table.flavored(labels)
-    return free_total(table, distinct & table.present, resource)
 
 
 def toleration_of(entry: tuple[str, str, str, str]) -> Toleration:

@@ -214,6 +214,17 @@ class DataSet:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """What the volumes behind one claim hold (core/claims.py): on each cluster a data set, or None for what is no data
+    set of the catalog. A cluster that is not in it has no such volume, or nobody knows what is in it."""
+
+    name: str
+    """NAMESPACE/NAME."""
+    holds: Mapping[ClusterName, DataSetName | None]
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectSource:
     """Where a store's objects lie, and how they are looked for; `marker` is an object that a complete replica has."""
 
@@ -428,6 +439,10 @@ class Policy:
     """Who vouches for it, and since when."""
     catalog: Catalog | None = None
     """The endpoint that some data sets come from; None: all stand in the files."""
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    """By NAMESPACE/NAME."""
+    unbound_claims_allowed: bool = False
+    """Whether a job may go anywhere with a claim of which `claims` says nothing."""
     order: OrderRules = DEFAULT_RULES
     """Who of those that wait goes first."""
     regions: tuple[RegionName, ...] = ()

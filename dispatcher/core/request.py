@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dispatcher.core.claims import reads_of
 from dispatcher.core.declaration import PREFIX, InputProblem, parse_declaration, suggestion
 from dispatcher.core.ids import ClusterName, QueueName
 from dispatcher.core.policy import Policy
@@ -57,10 +58,11 @@ def build_request(
         waiting_since=workload.quota_reserved_at or workload.created_at,
         resource_version=workload.resource_version,
         pod_sets=workload.pod_sets,
-        declared=declared,
+        declared=replace(declared, data=reads_of(workload.claims, declared.data, policy)),
         listed_clusters=listed,
         already_nominated=workload.nominated,
         attempt=attempt,
+        claims=workload.claims,
     )
 
 

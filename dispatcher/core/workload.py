@@ -105,6 +105,8 @@ class HubWorkload:
     component_count: int | None = None
     group_key: str | None = None
     template_keys: tuple[tuple[str, str], ...] = ()
+    claims: tuple[str, ...] = ()
+    """Persistent volume claims that its pods mount, as namespace/name."""
     problem: str | None = None
     preempted_by: str = ""
     """Why the hub itself has preempted it, as long as it is evicted for that: Kueue's own reason."""
@@ -188,6 +190,14 @@ class Avoided:
 
 
 @dataclass(frozen=True, slots=True)
+class UsualRun:
+    """How long runs of a queue and class usually last at speed 1000, and of how many that is known (history.py)."""
+
+    duration_s: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What one decision is about: a Workload and what its owner declared. Everything `decide` may know of it."""
 
@@ -208,6 +218,10 @@ class Request:
     already_nominated: tuple[ClusterName, ...] = ()
     attempt: int = 1
     avoided: tuple[Avoided, ...] = ()
+    claims: tuple[str, ...] = ()
+    """Persistent volume claims that its pods mount, as namespace/name (claims.py)."""
+    usual: UsualRun | None = None
+    """Of its queue and class, where its owner declares no run time and enough runs have ended; else unknown."""
 
     @property
     def key(self) -> str:

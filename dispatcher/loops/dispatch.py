@@ -20,6 +20,7 @@ from dispatcher.core.shares import HALVINGS
 from dispatcher.core.snapshot import Hold, HubView, Link
 from dispatcher.core.window import window_until
 from dispatcher.logs import get_logger
+from dispatcher.loops.line import WaitingLine
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.planning import BATCH, Planned, Planner
 from dispatcher.loops.planning import LOOP as LOOP
@@ -138,13 +139,13 @@ class DispatchLoop:
         runs = await uses.recall(now - timedelta(seconds=HALVINGS * rules.share_half_life_s), MOST_RUNS)
         book = ShareBook(is_kept=True)
         await book.recall(runs, rules, now, lambda: asyncio.sleep(0))
-        self.planner.begin_with(book)
+        self.planner.line = WaitingLine(book=book)
 
     async def _keep_uses(self) -> None:
         """What has begun or ended since, after all that dispatch itself has to record."""
         if self.uses is None or not self.writer.leads():
             return
-        book = self.planner.book
+        book = self.planner.line.book
         if runs := book.unkept(USES_A_CYCLE):
             await self.uses.keep(runs)
             book.kept(runs)

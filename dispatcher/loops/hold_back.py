@@ -212,7 +212,7 @@ def estimate_of(workload: HubWorkload, state: FleetState) -> Estimate:
     if decided is not None:
         return decided.estimate
     owner = state.hub_view().owners.get(workload.owner.uid) if workload.owner is not None else None
-    return bid_of(workload, owner, state.policy).estimate
+    return bid_of(workload, owner, state.policy, state.usual).estimate
 
 
 @dataclass(slots=True)

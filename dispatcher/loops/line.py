@@ -13,6 +13,8 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from dispatcher.core.bids import bid_of, capacity_of, usage_of
+from dispatcher.core.decision import Basis
+from dispatcher.core.history import NO_HISTORY, Usual
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.order import Bid, OrderRules, Turn
 from dispatcher.core.policy import Policy
@@ -58,6 +60,11 @@ class WaitingLine:
     turns: Mapping[WorkloadUid, Turn] = field(default_factory=dict)
     """The turn of each of them."""
     book: ShareBook = field(default_factory=ShareBook)
+    usual: Usual = field(default_factory=lambda: NO_HISTORY)
+    """How long runs of a queue and class usually last, for the next look."""
+    _usual: Usual = field(default_factory=lambda: NO_HISTORY)
+    """As of the last look."""
+    _ended: list[tuple[HubWorkload, OwnerMeta | None]] = field(default_factory=list)
     _hub: HubView | None = None
     _policy: Policy | None = None
     _known: dict[WorkloadUid, _Known] = field(default_factory=dict)
@@ -67,17 +74,24 @@ class WaitingLine:
         self, hub: HubView, workers: Iterable[WorkerView], policy: Policy, now: datetime, pause: Pause
     ) -> list[InLine]:
         """All of them, first in order first. `pause` is awaited every STRIDE workloads."""
-        if policy is self._policy and self._hub is not None and _same(self._hub, hub):
+        same = policy is self._policy and self._hub is not None and _same(self._hub, hub)
+        if same and self.usual is self._usual:
             return self._line
         self.book.begin(policy.order, now)
-        touched = await self._look(hub, policy, now, pause)
+        touched = set() if same else await self._look(hub, policy, now, pause)
+        touched |= self._estimate_anew(policy)
         if touched or policy is not self._policy:
             shares = self.book.shares
             self.book.work_out(policy.order, lambda: capacity_of(workers), now)
             anew = policy is not self._policy or shares != self.book.shares
             await self._sort(self._known.keys() if anew else touched, policy.order, pause)
-        self._hub, self._policy = hub, policy
+        self._hub, self._policy, self._usual = hub, policy, self.usual
         return self._line
+
+    def take_ended(self) -> list[tuple[HubWorkload, OwnerMeta | None]]:
+        """What was found to be over since this was asked last, some of it more than once."""
+        ended, self._ended = self._ended, []
+        return ended
 
     async def _look(self, hub: HubView, policy: Policy, now: datetime, pause: Pause) -> set[WorkloadUid]:
         """Judge what has changed; which have, those included that are gone."""
@@ -96,9 +110,11 @@ class WaitingLine:
                 continue
             owner = owners.get(workload.owner.uid) if workload.owner is not None else None
             if known is None or not known.is_of(workload, owner):
-                known = _known(workload, owner, standing(workload, hub, peers), policy)
+                known = self._judged(workload, owner, standing(workload, hub, peers), policy)
                 self.book.note(uid, usage_of(workload, owner), now)
                 touched.add(uid)
+                if workload.finished:
+                    self._ended.append((workload, owner))
             found[uid] = known
         recalled = self.book.noted() if self._hub is None else frozenset()
         for uid in sorted((self._known.keys() | recalled) - found.keys()):
@@ -106,6 +122,23 @@ class WaitingLine:
             touched.add(uid)
         self._known = found
         return touched
+
+    def _estimate_anew(self, policy: Policy) -> set[WorkloadUid]:
+        """Of those in line by a run time that nobody declared: who is taken to run for another time than before."""
+        found: set[WorkloadUid] = set()
+        for entry in self._line if self.usual is not self._usual else ():
+            known = self._known.get(entry.workload.uid)
+            if known is None or known.bid is None or known.bid.estimate.basis is Basis.DECLARED:
+                continue
+            bid = bid_of(known.workload, known.owner, policy, self.usual)
+            if bid != known.bid:
+                self._known[entry.workload.uid] = known._replace(bid=bid)
+                found.add(entry.workload.uid)
+        return found
+
+    def _judged(self, workload: HubWorkload, owner: OwnerMeta | None, where: Standing, policy: Policy) -> _Known:
+        bid = bid_of(workload, owner, policy, self.usual) if where.phase in IN_LINE else None
+        return _Known(workload, owner, where, bid, stands_alone(workload))
 
     async def _sort(self, touched: Set[WorkloadUid], rules: OrderRules, pause: Pause) -> None:
         """Put into the line again whoever has changed; the others keep their turns."""
@@ -146,8 +179,3 @@ def _same(before: HubView, hub: HubView) -> bool:
         and before.owners is hub.owners
         and (before.checks, before.configs) == (hub.checks, hub.configs)
     )
-
-
-def _known(workload: HubWorkload, owner: OwnerMeta | None, where: Standing, policy: Policy) -> _Known:
-    bid = bid_of(workload, owner, policy) if where.phase in IN_LINE else None
-    return _Known(workload, owner, where, bid, stands_alone(workload))

@@ -25,6 +25,7 @@ from dispatcher.core.traffic import Traffic
 from dispatcher.core.waiting import Phase, standing
 from dispatcher.core.watchdog import FindingCode
 from dispatcher.core.workload import Avoided, HubWorkload, OwnerMeta, Request, WorkloadClass
+from dispatcher.loops.history import RunBook
 from dispatcher.loops.hold_back import HoldBack, Memory
 from dispatcher.loops.line import DECIDED, InLine, WaitingLine
 from dispatcher.loops.lull import Lull, Scene
@@ -37,7 +38,6 @@ from dispatcher.loops.rounds import Rounds, nominated_copy
 from dispatcher.loops.slices import Slices
 from dispatcher.loops.telling import Teller
 from dispatcher.loops.told import Told
-from dispatcher.loops.turns import ShareBook
 from dispatcher.runtime import Health
 from dispatcher.state import FleetState
 
@@ -83,6 +83,8 @@ class Planner:
     """Waits for new reasons that are not recorded yet."""
     warm: bool = False
     """Whether a whole cycle is done: from then on little is new at a time."""
+    line: WaitingLine = field(default_factory=WaitingLine)
+    """Who waits, and what teams had lately."""
     _kept: list[datetime] = field(default_factory=list)
     """When, by time alone, those ahead would keep something else free than they did in this cycle."""
     _decided: int = 0
@@ -90,7 +92,7 @@ class Planner:
     _lull: Lull | None = None
     """The newest pass, where nobody was decided on in it."""
     _requests: Requests = field(default_factory=Requests)
-    _line: WaitingLine = field(default_factory=WaitingLine)
+    _runs: RunBook = field(init=False)
     _held_back: Memory = field(default_factory=Memory)
     _ours: Ours = field(default_factory=Ours)
     _recalled: set[WorkloadUid] = field(default_factory=set)
@@ -108,16 +110,8 @@ class Planner:
 
     def __post_init__(self) -> None:
         self._patience = Patience(self.state)
+        self._runs = RunBook(self.state)
         self._begun_at = self.state.clock.now()
-
-    @property
-    def book(self) -> ShareBook:
-        """What teams had lately."""
-        return self._line.book
-
-    def begin_with(self, book: ShareBook) -> None:
-        """From the next look on, shares are those of this book and of what the hub shows."""
-        self._line = WaitingLine(book=book)
 
     def forget(self) -> None:
         """What was remembered of an earlier term is void."""
@@ -199,9 +193,13 @@ class Planner:
     ) -> tuple[list[InLine], Road]:
         """Who waits, first in order first, and what each of them meets: everything that is new is worked out."""
         workers = [cluster.worker for cluster in snapshot.clusters if cluster.worker is not None]
-        found = await self._line.of(hub, workers, self.state.policy, now, slices.pause)
-        self.state.turns = self._line.turns
-        self._requests.valid_for(hub, self.state.policy)
+        self.line.usual = self.state.usual
+        found = await self.line.of(hub, workers, self.state.policy, now, slices.pause)
+        if await self._runs.note(self.line.take_ended(), store):
+            self.line.usual = self.state.usual
+            found = await self.line.of(hub, workers, self.state.policy, now, slices.pause)
+        self.state.turns = self.line.turns
+        self._requests.valid_for(hub, self.state.policy, self.state.usual)
         await self._recall(store, [entry.workload for entry in found if entry.workload.uid not in self._recalled])
         await slices.pause()
         road = Road(
@@ -481,6 +479,7 @@ class Planner:
         self.retries.keep(alive)
         self._recalled &= alive.keys()
         self._requests.keep(alive)
+        self._runs.keep(alive)
 
 
 def _weighed(decision: Decision) -> object:

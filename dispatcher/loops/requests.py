@@ -6,6 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from dispatcher.core.history import NO_HISTORY, Usual, usual_of
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.policy import Policy
 from dispatcher.core.snapshot import HubView
@@ -25,12 +26,20 @@ class Requests:
     _known: dict[WorkloadUid, _Built] = field(default_factory=dict)
     _hub: tuple[object, ...] = ()
     _policy: Policy | None = None
+    _usual: Usual = field(default_factory=lambda: NO_HISTORY)
 
-    def valid_for(self, hub: HubView, policy: Policy) -> None:
-        """Forget all where the policy, or what else `build_request` reads of the hub, has become other."""
+    def valid_for(self, hub: HubView, policy: Policy, usual: Usual) -> None:
+        """Forget all where the policy, or what else `build_request` reads of the hub, has become other, and those who
+        are taken to run for another time than before."""
         parts = (hub.checks, hub.configs, hub.queues, hub.local_queues)
         if policy is not self._policy or parts != self._hub:
             self._known.clear()
+        if usual is not self._usual:
+            for uid in [
+                uid for uid, known in self._known.items() if known.request.usual != usual_of(known.request, usual)
+            ]:
+                del self._known[uid]
+        self._usual = usual
         self._hub, self._policy = parts, policy
 
     def get(self, workload: HubWorkload, owner: OwnerMeta | None, avoided: tuple[Avoided, ...]) -> Request | None:
@@ -41,6 +50,7 @@ class Requests:
         return known.request if same and (known.owner is owner or known.owner == owner) else None
 
     def put(self, workload: HubWorkload, owner: OwnerMeta | None, request: Request) -> Request:
+        request = replace(request, usual=usual_of(request, self._usual))
         self._known[workload.uid] = _Built(workload, owner, request)
         return request
 

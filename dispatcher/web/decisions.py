@@ -69,6 +69,7 @@ def full(decision: Decision, repeats: DecisionId | None = None) -> DecisionView:
             duration_s=decision.estimate.duration_s,
             basis=decision.estimate.basis,
             text=explain.estimate_text(decision),
+            runs=decision.estimate.runs,
         ),
         candidates=tuple(candidate(c, decision) for c in ranked(decision)),
         request_digest=decision.request_digest,

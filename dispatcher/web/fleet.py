@@ -22,6 +22,7 @@ from dispatcher.web.models import (
     WorkerQueueView,
 )
 from dispatcher.web.models_law import LawView
+from dispatcher.web.rooms import rooms
 from dispatcher.web.status import age_s, link_text
 
 
@@ -54,6 +55,7 @@ def _cluster(seen: ClusterSnapshot, look: Look) -> ClusterView:
         local=_admitted(known, ours=False) if known is not None else None,
         holds=len(holds),
         held_gpus=sum(_gpus(hold) for hold in holds),
+        rooms=rooms(known) if known is not None else (),
     )
 
 
@@ -73,6 +75,7 @@ def _totals(nodes: Sequence[NodeView]) -> NodeTotals:
         usable=len(usable),
         gpus=sum(node.allocatable.gpus() for node in usable),
         gpus_free=sum(max(0, node.allocatable.minus(node.requested).gpus()) for node in usable),
+        gpus_yielding=sum(node.yielding.gpus() for node in usable),
     )
 
 

@@ -130,6 +130,7 @@ class Look:
             handicap_s=turn.handicap_s,
             estimate_s=turn.bid.estimate.duration_s,
             estimate_basis=turn.bid.estimate.basis,
+            estimate_runs=turn.bid.estimate.runs,
             passable_s=passable_s(turn, self.state.policy.order, self.now),
             behind=first.key if first is not None else None,
             behind_by=ahead_by(before, turn) if before is not None else None,

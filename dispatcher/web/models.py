@@ -21,6 +21,7 @@ from dispatcher.web.models_footing import FootingView
 from dispatcher.web.models_idle import IdleView
 from dispatcher.web.models_law import FindingView, LawView
 from dispatcher.web.models_order import ExpectedView, TurnView
+from dispatcher.web.models_room import GapView, RoomView
 from dispatcher.web.wire import Wire as Wire
 
 
@@ -83,6 +84,8 @@ class EstimateView(Wire):
     duration_s: int
     basis: Basis
     text: str
+    runs: int = 0
+    """Of how many earlier runs it is the median, where the basis is history."""
 
 
 class LookAheadView(Wire):
@@ -283,6 +286,8 @@ class WhyView(Wire):
     waiting_since: datetime | None
     problems: tuple[InputProblemView, ...]
     findings: tuple[FindingView, ...] = ()
+    gaps: tuple[GapView, ...] = ()
+    """Where what queues and pods say of what is in use disagrees, on the clusters that were weighed."""
     data_age: tuple[ClusterAge, ...]
     policy_digest: str | None
     """The policy in force now; null when the answer comes from records alone."""
@@ -344,6 +349,8 @@ class NodeTotals(Wire):
     gpus: int
     """On usable nodes; a MIG slice counts as one."""
     gpus_free: int
+    gpus_yielding: int = 0
+    """Held by pods that yield to anyone: not in `gpus_free`, and free for whatever comes."""
 
 
 class FlavorPlan(Wire):
@@ -376,6 +383,8 @@ class ClusterView(Wire):
     """Admitted workloads that did not come from this hub."""
     holds: int
     held_gpus: int
+    rooms: tuple[RoomView, ...] = ()
+    """What each of its queues has free of its accelerators."""
 
 
 class ClusterList(Wire):

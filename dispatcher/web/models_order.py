@@ -23,6 +23,8 @@ class TurnView(Wire):
     handicap_s: int
     estimate_s: int
     estimate_basis: Basis
+    estimate_runs: int = 0
+    """Of how many earlier runs it is the median, where the basis is history."""
     passable_s: int
     """For so long others of its priority may still come and go first; 0 = nobody new goes before it."""
     behind: str | None

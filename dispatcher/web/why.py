@@ -16,6 +16,7 @@ from dispatcher.web.models import ClusterAge, Job, StateCode, WhyView
 from dispatcher.web.models_law import FindingView
 from dispatcher.web.problems import ProblemError
 from dispatcher.web.recorded import repeated
+from dispatcher.web.rooms import gaps
 from dispatcher.web.status import age_s, link_text
 
 HISTORY = 20
@@ -79,6 +80,7 @@ async def why(look: Look, store: Store, workload: HubWorkload) -> WhyView:
         waiting_since=workload.quota_reserved_at if waiting else None,
         problems=problem_views(look.state.problems.get(workload.uid, ())),
         findings=_findings(look, workload),
+        gaps=gaps(look, workload, latest) if latest is not None and waiting else (),
         data_age=_ages(look, latest),
         policy_digest=look.state.policy.digest,
         policy_changed=latest is not None and latest.policy_digest != look.state.policy.digest,

@@ -56,6 +56,20 @@ def test_a_waiting_workload_in_full() -> None:
     assert found.problem is None
 
 
+def test_claims_that_pods_mount_by_name_are_kept() -> None:
+    """FR-SCO-17. One that is made for each pod begins empty everywhere, and is none of them."""
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "radar", "readOnly": True}},
+        {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+        {"name": "empty", "emptyDir": {}},
+    ]
+    more = [*volumes, {"name": "home", "persistentVolumeClaim": {"claimName": "home"}}]
+    sets = [pod_set("learner", volumes=volumes), pod_set("rollout", volumes=more)]
+    found = hub_workload(workload(spec={"podSets": sets}))
+    assert (found.claims, found.problem) == (("team-a/home", "team-a/radar"), None)
+    assert hub_workload(workload()).claims == ()
+
+
 STATES = [
     ("nominated", {"nominatedClusterNames": ["w2", "w1"]}, "nominated", ("w2", "w1")),
     ("latched", {"clusterName": "w1"}, "cluster_name", "w1"),

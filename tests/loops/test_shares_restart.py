@@ -15,6 +15,7 @@ from dispatcher.core.ports import UseLog
 from dispatcher.core.shares import Run
 from dispatcher.loops import dispatch
 from dispatcher.loops.dispatch import DispatchLoop
+from dispatcher.loops.line import WaitingLine
 from dispatcher.loops.turns import ShareBook
 from tests.loops.bench import Bench, start
 from tests.loops.test_order import PLACED, by, small
@@ -107,7 +108,7 @@ async def test_without_what_is_kept_the_share_would_be_smaller(tmp_path: Path, u
     await busy(bench)
     await bench.restart()
     bench.dispatch.uses = None
-    bench.dispatch.planner.begin_with(ShareBook())
+    bench.dispatch.planner.line = WaitingLine(book=ShareBook())
     assert (await asked(bench)).share_ppm < undisturbed.share_ppm
     await bench.store.close()
 
@@ -120,7 +121,7 @@ async def test_a_kill_at_any_write_changes_no_share(
     bench = await start(tmp_path)
     by(bench, RULES)
     bench.dispatch.uses = FusedUses(bench.store.use_log, at, after)
-    bench.dispatch.planner.begin_with(ShareBook(is_kept=True))
+    bench.dispatch.planner.line = WaitingLine(book=ShareBook(is_kept=True))
     rules, whole, kills = bench.state.policy, DispatchLoop.cycle, []
 
     async def cycle(loop: DispatchLoop) -> None:
@@ -172,14 +173,14 @@ async def test_a_store_that_is_away_keeps_nobody_from_being_told_of_later(
     monkeypatch.setattr(dispatch, "USES_A_CYCLE", 2)
     bench = await start(tmp_path)
     by(bench, RULES)
-    bench.dispatch.planner.begin_with(ShareBook(is_kept=True))
+    bench.dispatch.planner.line = WaitingLine(book=ShareBook(is_kept=True))
     log, bench.dispatch.uses = bench.dispatch.uses, Away()  # type: ignore[assignment]
     with pytest.raises(Transient):
         await busy(bench)
     bench.dispatch.uses = log
     for _ in range(6):
         await bench.step()
-    assert bench.dispatch.planner.book.unkept(10) == ()
+    assert bench.dispatch.planner.line.book.unkept(10) == ()
     assert log is not None
     assert len(await log.recall(bench.clock.now().replace(year=2000), 100)) == len(GONE)
     await bench.store.close()

@@ -583,7 +583,7 @@ async def test_clusters_are_all_listed_with_what_is_known_of_them(api: httpx.Asy
     assert eu["text"] == "stale, seen 3m ago"
     assert us["text"] == "never seen: connection refused"
     assert (us["nodes"], us["running"]) == (None, None), "what was never seen is unknown, not zero"
-    assert home["nodes"] == {"nodes": 2, "usable": 2, "gpus": 16, "gpus_free": 8}
+    assert home["nodes"] == {"nodes": 2, "usable": 2, "gpus": 16, "gpus_free": 8, "gpus_yielding": 0}
     assert (home["running"], home["local"], home["holds"], home["held_gpus"]) == (1, 1, 1, 8)
     assert home["queues"][0]["stop_policy"] == "Hold"
 

@@ -14,7 +14,7 @@ from dispatcher.core.ids import ClusterName, QueueName
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.snapshot import Snapshot
 from dispatcher.core.version import CODE_VERSION
-from dispatcher.core.workload import Declaration
+from dispatcher.core.workload import Declaration, Requirement
 from tests.core_builders import (
     FLAVOR,
     NOW,
@@ -24,7 +24,10 @@ from tests.core_builders import (
     compute,
     copy,
     decided,
+    flavor,
+    flavor_policy,
     hold,
+    node,
     nodes,
     on,
     pods,
@@ -222,3 +225,45 @@ def test_fr_scl_01_of_fifty_clusters_one_is_nominated_and_the_list_grows_one_at_
         decision = decided(asked, *(worker(name) for name in names), rules=rules)
         assert decision.chosen == names[turn], "the best of those that are left"
         nominated = (*nominated, decision.chosen)
+
+
+# --- flavors and slices on the same nodes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("any_gpus", "h100_gpus", "fits"),
+    [
+        pytest.param(4, 4, True, id="together as much as there is"),
+        pytest.param(8, 0, True, id="all by one flavor"),
+        pytest.param(8, 8, False, id="twice what there is, though each quota has it"),
+        pytest.param(4, 5, False, id="one more than there is"),
+    ],
+)
+def test_fr_sco_11_two_flavors_over_the_same_nodes_have_them_once(any_gpus: int, h100_gpus: int, fits: bool) -> None:
+    """A pod set on flavor `any` and one on `h100`, over the same 8 GPUs, with quota for 8 in each."""
+    names = {"any": flavor("any", labels={"pool": "gpu"}), "h100": flavor("h100")}
+    both = queue(quotas=(*quota(8, flavor="h100"), *quota(8, flavor="any")))
+    view = worker(node_views=nodes(1), queues=[both], flavors=tuple(names.values()))
+    planned = [flavor_policy("h100"), flavor_policy("any", labels={"pool": "gpu"})]
+    loose = pods(1, any_gpus, name="loose", product=None, selector=(Requirement("pool", "In", ("gpu",)),))
+    sets = [loose, *([pods(1, h100_gpus, name="strict")] if h100_gpus else [])]
+    decision = decided(request("g", *sets), view, rules=policy([site("onprem", flavors=planned)]))
+    assert (on(decision, "onprem").fit is Fit.NOW) is fits, on(decision, "onprem")
+
+
+@pytest.mark.parametrize(
+    ("whole", "slices", "fits"),
+    [
+        pytest.param(4, 28, True, id="all cards and all slices"),
+        pytest.param(5, 0, False, id="a card that is cut is no whole one"),
+        pytest.param(0, 29, False, id="a whole card is no slices"),
+    ],
+)
+def test_fr_sco_07_whole_cards_and_slices_of_a_node_are_each_counted_once(whole: int, slices: int, fits: bool) -> None:
+    """A node of 8 cards, 4 of them cut into 7 slices each."""
+    mig = "nvidia.com/mig-1g.10gb"
+    mixed = node("n1", allocatable=res(4, cpu=64, memory=512, pods=110, **{mig: 28}))
+    view = worker(node_views=(mixed,), queues=[queue(quotas=quota(100, resources={mig: 100}))])
+    asked = res(whole, cpu=1, memory=1, **({mig: slices} if slices else {}))
+    decision = decided(request("g", pods(1, whole, per_pod=asked, product=None)), view)
+    assert (on(decision, "onprem").fit is Fit.NOW) is fits, on(decision, "onprem")

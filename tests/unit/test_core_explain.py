@@ -22,9 +22,9 @@ from dispatcher.core.explain import (
     term_text,
     why_not_text,
 )
-from dispatcher.core.headroom import headroom
+from dispatcher.core.explain_room import gap_text
+from dispatcher.core.headroom import headroom, room_of
 from dispatcher.core.ids import ClusterName
-from dispatcher.core.index import index_view
 from dispatcher.core.units import quantity, signed_money, span
 from tests.core_builders import (
     FLAVOR,
@@ -258,16 +258,19 @@ def test_why_not_of_the_chosen_and_of_a_stranger() -> None:
 
 def test_fr_sco_10_free_is_the_smaller_view_and_the_gap_is_flagged() -> None:
     view = worker(node_views=(*nodes(2), *nodes(3, used=8, prefix="b")), queues=[queue(quotas=quota(40, used=8))])
-    index = index_view(view)
-    (found,) = [h for h in headroom(index, index.base, QUEUE) if (h.flavor, h.resource) == (FLAVOR, GPU)]
+    (found,) = [h for h in headroom(view, room_of(view), QUEUE) if (h.flavor, h.resource) == (FLAVOR, GPU)]
     assert (found.by_quota, found.by_nodes, found.free) == (32, 16, 16)
-    assert (found.used_by_queues, found.used_by_pods, found.mismatch) == (8, 24, True)
+    assert (found.used_by_queues, found.used_by_pods, found.mismatch, found.gap) == (8, 24, True, True)
+    assert gap_text(found) == (
+        "queue training has 32 h100 free by quota and 16 by nodes, and the smaller counts: "
+        "queues account for 8 in use, pods for 24"
+    )
 
 
 def test_fr_sco_06_yielding_pods_have_a_column_of_their_own() -> None:
     from dispatcher.core.resources import Resources
 
     busy = node("n1", used=8, yielding=Resources.of({GPU: 8}))
-    index = index_view(worker(node_views=(busy,)))
-    (found,) = [h for h in headroom(index, index.base, QUEUE) if h.resource == GPU]
+    view = worker(node_views=(busy,))
+    (found,) = [h for h in headroom(view, room_of(view), QUEUE) if h.resource == GPU]
     assert (found.by_nodes, found.reclaimable, found.used_by_pods, found.mismatch) == (8, 8, 0, False)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from dispatcher.core.headroom import physical_gpus, slices_per_gpu
 from dispatcher.core.index import ViewIndex, index_view
 from dispatcher.core.nodes import (
     Demand,
     NodeTable,
-    combined_free,
     free_total,
     largest_free,
     node_table,
@@ -107,10 +105,8 @@ def test_fr_sco_06_pods_that_yield_leave_room() -> None:
     assert placed((burn_in,), ("main", 1, 8)) == {"main": {"n1": 1}}
 
 
-def test_fr_sco_07_whole_cards_and_slices_count_each_card_once() -> None:
+def test_fr_sco_07_whole_cards_and_slices_are_counted_apart() -> None:
     mixed = Resources.of({GPU: 4, "nvidia.com/mig-1g.10gb": 28})
-    assert physical_gpus(mixed, 80) == 8
-    assert [slices_per_gpu(p, 80) for p in ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "7g.80gb")] == [7, 4, 3, 2, 1]
     table = node_table((node("n1", gpu=0, allocatable=mixed),))
     assert (free_of(table), free_of(table, "nvidia.com/mig-1g.10gb")) == ({"n1": 4}, {"n1": 28})
 
@@ -125,12 +121,6 @@ def test_fr_sco_08_the_largest_of_no_nodes_is_unknown() -> None:
 def test_fr_sco_09_the_pod_limit_of_a_node_is_a_limit() -> None:
     full = node("n1", requested=Resources.of({"pods": 110, GPU: 4}))
     assert placed((full,), ("main", 1, 1)) is None
-
-
-def test_fr_sco_11_two_flavors_on_the_same_nodes_count_them_once() -> None:
-    table = node_table((node("n1", labels={"pool": "h100"}),))
-    flavors = {"any": (), "h100": (("pool", "h100"),)}
-    assert combined_free(table, flavors, GPU) == 8  # type: ignore[arg-type]
 
 
 def test_fr_sco_12_real_pods_count_where_they_are() -> None:
