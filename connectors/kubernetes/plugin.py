@@ -21,6 +21,7 @@ from dispatcher.core.errors import Transient
 
 DEADLINE_S = 30.0
 _OUTPUT_LIMIT = 1 << 20
+_PIPE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,15 @@ async def _output(plugin: ExecPlugin) -> bytes:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
+            await _drained(process.stdout)
+
+
+async def _drained(pipe: asyncio.StreamReader | None) -> None:
+    """Our end of the pipe is closed by asyncio once its end is read. Whoever left the group may hold the other one."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_PIPE_S):
+            while pipe is not None and await pipe.read(1 << 16):
+                pass
 
 
 def _entry(plugin: ExecPlugin) -> tuple[list[str], dict[str, str]]:

@@ -180,7 +180,7 @@ def test_bills_name_amount_price_and_source() -> None:
     assert [term_text(t) for t in (run, data_in)] == ["run $16.00", "data $18.00"]
     assert bill_text(run) == ("main on h100: 8 gpu-hours x $2.00/h = $16.00 [list]",)
     assert bill_text(data_in) == ("radar from onprem (r-onprem) x 1: 900 GB x $0.02/GB = $18.00 [list]",)
-    assert bill_text(waiting) == ("transfer of radar: 12 min x $6.00/h = $1.20 [list]",)
+    assert bill_text(waiting) == ("transfer of radar at 10000 Mbit/s, declared: 12 min x $6.00/h = $1.20 [list]",)
 
 
 def test_an_unknown_term_is_not_told_as_zero() -> None:
