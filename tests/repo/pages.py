@@ -46,6 +46,11 @@ PATIENCE_S = 180.0
 CHANGING = (
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)"), "INSTANT"),
     (re.compile(r"\b([0-9a-f]{64}|[0-9a-f]{16}|[0-9a-f]{8})\b"), "DIGEST"),
+    # Whether a wait was found again before somebody asked is a matter of moments.
+    (
+        re.compile(r"decision DIGEST, attempt (\d+); found the same again at INSTANT"),
+        r"decision DIGEST of INSTANT, attempt \1",
+    ),
     (re.compile(r"(job|jobset)-([a-z0-9-]+)-[0-9a-f]{5}\b"), r"\1-\2-HASH"),
     (re.compile(r"\b(\d+[dh])?\d+[smhd]\b"), "AGE"),
     (re.compile(r"\d+%"), "SHARE"),
