@@ -19,7 +19,7 @@ to read something else turns it red.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from operator import is_
@@ -54,6 +54,8 @@ CANDIDATES = 32_768
 """How many candidates a memo keeps at most: about 80 MB when all differ. Past it, the shape that came first goes."""
 REQUESTS = 32_768
 """Of how many requests a memo knows the shape."""
+SPARE = 2_048
+"""How many candidates are kept of shapes that nobody asks for any more: the same job often comes again."""
 
 
 def shape_of(request: Request) -> Request:
@@ -244,6 +246,20 @@ class CandidateMemo:
         """Where this very request, which was told to wait, fits now, where that is known without weighing it anew and
         nothing else of its last `slate` has changed; None: it must be weighed. As of the last `look`."""
         return None
+
+    def keep(self, alive: Container[WorkloadUid]) -> None:
+        """Forget the requests of workloads that are gone, and the shapes that were theirs alone, all but the newest:
+        a daemon that runs for a year must not remember every job of it."""
+        gone = [uid for uid in self._asked if uid not in alive]
+        for uid in gone:
+            del self._asked[uid]
+        spare = SPARE // max(1, len(self._lanes))
+        if not gone or len(self._fields) <= spare:
+            return
+        used = {id(asked.field) for asked in self._asked.values()}
+        idle = [shape for shape, found in self._fields.items() if id(found) not in used]
+        for shape in idle[: max(0, len(idle) - spare)]:
+            del self._fields[shape]
 
     # --- the world ---
 

@@ -473,6 +473,7 @@ class Planner:
         )
         self._patience.keep(alive)
         self._held_back.keep(alive)
+        self.memo.keep(alive)
         for cell in cells:
             for uid in [uid for uid in cell if uid not in alive]:
                 del cell[uid]

@@ -12,6 +12,7 @@ Valid while no queue, flavor or link changes during the run, as in every simulat
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -83,6 +84,13 @@ class PatientMemo(CandidateMemo):
         self._outs.pop(setting.request.uid, None)
         self._told_at[setting.request.uid] = self._count
         return found
+
+    def keep(self, alive: Container[WorkloadUid]) -> None:
+        """As CandidateMemo."""
+        CandidateMemo.keep(self, alive)
+        for remembered in (self._told_at, self._places_of, self._outs):
+            for uid in [uid for uid in remembered if uid not in alive]:
+                del remembered[uid]
 
     def unchanged(self, request: Request) -> bool:
         """Whether the newest slate of this request, which was told to wait, would be the same for all that is recorded
