@@ -82,6 +82,6 @@ def test_the_tables_of_the_repository_are_those_of_its_rows() -> None:
     assert page == tables.with_tables(page, rows.load()), "run `python -m bench.tables`"
 
 
-def test_every_bench_has_its_place_on_the_page() -> None:
-    marked = {found["bench"] for found in tables.MARKED.finditer(tables.README.read_text())}
-    assert marked == {*command.BENCHES, *command.APART}
+def test_every_bench_has_one_place_on_the_page() -> None:
+    marked = [found["bench"] for found in tables.MARKED.finditer(tables.README.read_text())]
+    assert sorted(marked) == sorted({*command.BENCHES, *command.APART})
