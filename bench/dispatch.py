@@ -26,7 +26,8 @@ URGENT_AT_S = (10.0, 15.0, 20.0)
 """When an urgent job arrives behind the backlog."""
 BOUNDS = (64, 24, 8)
 """Bounds on outstanding nominations that are measured beside none."""
-IDLE_JOBS, IDLE_PAUSE_S = min(50, JOBS), 0.5
+IDLE_JOBS, IDLE_PAUSE_S = min(50, JOBS), 2.0
+"""Long enough that the last job's copy is removed and every controller is at rest before the next one comes."""
 SUBMITTERS = 8
 SETTLE_S = 3.0
 TURN_S = 600.0
