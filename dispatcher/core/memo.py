@@ -54,7 +54,7 @@ CANDIDATES = 32_768
 """How many candidates a memo keeps at most: about 80 MB when all differ. Past it, the shape that came first goes."""
 REQUESTS = 32_768
 """Of how many requests a memo knows the shape."""
-SPARE = 2_048
+SPARE = 512
 """How many candidates are kept of shapes that nobody asks for any more: the same job often comes again."""
 
 
