@@ -79,8 +79,9 @@ async def _output(plugin: ExecPlugin) -> bytes:
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            # Before the wait: with more in the pipe than asyncio reads ahead, the wait would not end.
             await _drained(process.stdout)
+            await process.wait()
 
 
 async def _drained(pipe: asyncio.StreamReader | None) -> None:
