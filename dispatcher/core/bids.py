@@ -7,10 +7,11 @@ stands in line as well. What cannot be read counts as not said; `build_request` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
-from dispatcher.core.decision import Basis, Estimate
+from dispatcher.core.decision import Estimate
 from dispatcher.core.declaration import PREFIX
-from dispatcher.core.history import NO_HISTORY, Usual
+from dispatcher.core.history import NO_HISTORY, Usual, estimated
 from dispatcher.core.ids import QueueName
 from dispatcher.core.literals import LiteralError, parse_duration
 from dispatcher.core.order import HOUR_S, Bid, gpu_milli
@@ -89,16 +90,12 @@ def plan_for(named: WorkloadClass | None, queue: QueueName | None, policy: Polic
 
 
 def _estimate(workload: HubWorkload, keys: Mapping[str, str], plan: ClassPolicy | None, usual: Usual) -> Estimate:
-    declared = keys.get(_DURATION)
-    if declared is not None:
-        try:
-            return Estimate(parse_duration(declared), Basis.DECLARED)
-        except LiteralError:
-            pass  # the owner is told by build_request
+    declared_s = None
+    if (written := keys.get(_DURATION)) is not None:
+        with suppress(LiteralError):  # the owner is told by build_request
+            declared_s = parse_duration(written)
     if plan is None:
-        return Estimate(HOUR_S, Basis.CLASS_DEFAULT)
+        return estimated(declared_s, None, HOUR_S)
     queue = workload.cluster_queue
     found = usual.get((queue, plan.workload_class)) if queue is not None else None
-    if found is not None:
-        return Estimate(found.duration_s, Basis.HISTORY, found.runs)
-    return Estimate(plan.default_duration_s, Basis.CLASS_DEFAULT)
+    return estimated(declared_s, found, plan.default_duration_s)

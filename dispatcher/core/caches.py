@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from dispatcher.core.decision import Decision, Incoming, Outcome
+from dispatcher.core.decision import Decision, Outcome
+from dispatcher.core.holds import transfer_of
 from dispatcher.core.ids import ClusterName, DataSetName, DecisionId, WorkloadUid
-from dispatcher.core.instants import LONGEST_S
 from dispatcher.core.snapshot import Cached, HubView
 from dispatcher.core.waiting import Phase, standing
 from dispatcher.core.workload import HubWorkload
@@ -58,19 +58,12 @@ class Visit:
         return self.there_at is not None and self.state is Bringing.ON_ITS_WAY
 
 
-def transfer_of(incoming: Iterable[Incoming]) -> int | None:
-    """How long it takes until all that a run brings is there: one after the other over their routes, as the waiting
-    term has it. None: of nothing it is known."""
-    known = [coming.transfer_s for coming in incoming if coming.transfer_s is not None]
-    return min(sum(known), LONGEST_S) if known else None
-
-
 def visit_of(decision: Decision) -> Visit | None:
     """What a decision will do to the cache of the cluster that it chose; None where it leaves it alone."""
     found = decision.candidate(decision.chosen) if decision.chosen is not None else None
     if decision.outcome is Outcome.WAIT or found is None:
         return None
-    incoming = [coming for term in found.terms for coming in term.incoming]
+    incoming = found.incoming
     sets = tuple((coming.data_set, coming.size_bytes) for coming in incoming if coming.size_bytes is not None)
     if not sets:
         return None
@@ -101,21 +94,17 @@ def contents(visits: Iterable[Visit], cache_bytes: int) -> tuple[Cached, ...]:
     When it is full, what was unused the longest goes. A visit takes room whatever became of it: how much had come when
     it ended, nobody knows. A set of another size than before has other content, and what lay there is of no use.
     """
-    kept: dict[DataSetName, list[Visit]] = {}
-    sizes: dict[DataSetName, int] = {}
+    kept: dict[DataSetName, tuple[int, list[Visit]]] = {}
     for visit in visits:
         for name, size in visit.sets:
             if not 0 < size <= cache_bytes:
                 continue
-            before = kept.pop(name, [])
-            kept[name] = [*before, visit] if sizes.get(name) == size else [visit]
-            sizes[name] = size
-            while sum(sizes[other] for other in kept) > cache_bytes:
+            known, before = kept.pop(name, (size, []))
+            kept[name] = (size, [*before, visit] if known == size else [visit])
+            while sum(taken for taken, _ in kept.values()) > cache_bytes:
                 del kept[next(iter(kept))]
-            sizes = {other: sizes[other] for other in kept}
-    return tuple(
-        found for name, those in sorted(kept.items()) if (found := _soonest(name, sizes[name], those)) is not None
-    )
+    found = (_soonest(name, size, those) for name, (size, those) in sorted(kept.items()))
+    return tuple(cached for cached in found if cached is not None)
 
 
 def _soonest(name: DataSetName, size: int, visits: list[Visit]) -> Cached | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from dispatcher.core.decision import Basis, Estimate, Term, TermKind
+from dispatcher.core.decision import Estimate, Term, TermKind
 from dispatcher.core.fit import UNKNOWN_FIT, FitReport, fit_of
+from dispatcher.core.history import estimated
 from dispatcher.core.index import ClusterIndex
 from dispatcher.core.instants import later
 from dispatcher.core.offers import Offer, offers_of
@@ -89,14 +90,8 @@ def class_of(request: Request, policy: Policy) -> WorkloadClass:
 
 
 def estimate_of(request: Request, plan: ClassPolicy) -> Estimate:
-    """How long the run is expected to take at speed 1000: what the owner declares, else how long runs of its queue and
-    class usually last, else the class's default."""
-    declared, usual = request.declared.expected_duration_s, request.usual
-    if declared is not None:
-        return Estimate(declared, Basis.DECLARED)
-    if usual is not None:
-        return Estimate(usual.duration_s, Basis.HISTORY, usual.runs)
-    return Estimate(plan.default_duration_s, Basis.CLASS_DEFAULT)
+    """As `history.estimated`."""
+    return estimated(request.declared.expected_duration_s, request.usual, plan.default_duration_s)
 
 
 def look(setting: Setting, cluster: ClusterSnapshot, index: ClusterIndex | None, holds: tuple[Hold, ...]) -> Context:

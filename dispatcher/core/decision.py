@@ -263,6 +263,11 @@ class Candidate:
         return not self.rejections and self.total_usd_micro is not None
 
     @property
+    def incoming(self) -> tuple[Incoming, ...]:
+        """What a run there reads through the cluster's cache."""
+        return tuple(coming for term in self.terms for coming in term.incoming)
+
+    @property
     def loss_known(self) -> bool:
         """Whether it is known of everybody who would be stopped what that costs."""
         return all(victim.cost_usd_micro is not None for victim in self.preempts)

@@ -17,6 +17,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
+from dispatcher.core.decision import Basis, Estimate
 from dispatcher.core.ids import QueueName, WorkloadUid
 from dispatcher.core.workload import Request, UsualRun, WorkloadClass
 
@@ -78,6 +79,16 @@ def _usual_of(runs: list[Ended]) -> UsualRun | None:
     median = sorted(run.duration_s for run in runs)[len(runs) // 2]
     step = next((step for below, step in _STEPS if median < below), 3600)
     return UsualRun(-(-median // step) * step, len(runs))
+
+
+def estimated(declared_s: int | None, usual: UsualRun | None, default_s: int) -> Estimate:
+    """How long a run is expected to take at speed 1000: what its owner declares, else how long runs of its queue and
+    class usually last, else the default."""
+    if declared_s is not None:
+        return Estimate(declared_s, Basis.DECLARED)
+    if usual is not None:
+        return Estimate(usual.duration_s, Basis.HISTORY, usual.runs)
+    return Estimate(default_s, Basis.CLASS_DEFAULT)
 
 
 def usual_of(request: Request, usual: Usual) -> UsualRun | None:

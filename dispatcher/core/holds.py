@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from dispatcher.core.decision import Candidate, Decision, Outcome
+from dispatcher.core.decision import Candidate, Decision, Incoming, Outcome
 from dispatcher.core.ids import ClusterName, DataSetName, WorkloadUid
 from dispatcher.core.instants import LONGEST_S
 from dispatcher.core.policy import Policy
@@ -53,9 +53,19 @@ def hold_of(
 
 def _incoming(candidate: Candidate, now: datetime) -> tuple[tuple[DataSetName, datetime], ...]:
     """What a run will have brought into the cache, all of it there when the last has come."""
-    incoming = [coming for term in candidate.terms for coming in term.incoming if coming.transfer_s is not None]
-    there_at = now + timedelta(seconds=min(sum(coming.transfer_s or 0 for coming in incoming), LONGEST_S))
-    return tuple((coming.data_set, there_at) for coming in incoming)
+    incoming = candidate.incoming
+    takes_s = transfer_of(incoming)
+    if takes_s is None:
+        return ()
+    there_at = now + timedelta(seconds=takes_s)
+    return tuple((coming.data_set, there_at) for coming in incoming if coming.transfer_s is not None)
+
+
+def transfer_of(incoming: Iterable[Incoming]) -> int | None:
+    """How long it takes until all that a run brings is there: one after the other over their routes, as the waiting
+    term has it. None: of nothing it is known."""
+    known = [coming.transfer_s for coming in incoming if coming.transfer_s is not None]
+    return min(sum(known), LONGEST_S) if known else None
 
 
 def live_holds(

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from dispatcher.core.bids import keys_of, plan_of
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.illegal import may_end
 from dispatcher.core.instants import stamp
@@ -29,7 +30,7 @@ from dispatcher.core.literals import LiteralError, parse_instant
 from dispatcher.core.policy import DEFAULT_IDLE_NOTICE_S, Policy
 from dispatcher.core.snapshot import HubView, Link, WorkerView, link_of
 from dispatcher.core.waiting import Phase, standing
-from dispatcher.core.workload import HubWorkload, OwnerMeta, WorkloadClass
+from dispatcher.core.workload import HubWorkload, OwnerMeta
 
 LAST_ACTIVITY = "entrepot.dev/last-activity"
 CHECKED = "entrepot.dev/activity-checked"
@@ -39,7 +40,6 @@ ENDING = "entrepot.dev/idle-ending"
 ENDED = "entrepot.dev/idle-ended"
 """On the Workload, written here: an interval from the notice to the end; the instant of the end, first while it is on
 its way and then when it is over."""
-CLASS = "entrepot.dev/workload-class"
 EVICTED_WITHIN_S = 600
 """Kueue evicts within about a second of the write that asks for it; a later eviction is another one."""
 SKEW_S = 60
@@ -232,24 +232,13 @@ def rule_of(workload: HubWorkload, owner: OwnerMeta | None, policy: Policy) -> I
     The queue's goes first and holds for whatever class its jobs name, so that nobody keeps a slice by another label.
     """
     queue = policy.queues.get(workload.cluster_queue) if workload.cluster_queue is not None else None
-    kind = _class_said(workload, owner) or (queue.default_class if queue is not None else None)
-    plan = policy.classes.get(kind) if kind is not None else None
+    # The class as its job names it, whatever else of the job cannot be understood: a slip in one key keeps no slice.
+    plan = plan_of(workload, keys_of(workload, owner), policy)
     of_queue = queue.idle_timeout_s if queue is not None else None
     timeout_s = of_queue if of_queue is not None else plan.idle_timeout_s if plan is not None else None
     if timeout_s is None:
         return None
     return IdleRule(timeout_s, plan.idle_notice_s if plan is not None else DEFAULT_IDLE_NOTICE_S)
-
-
-_CLASSES: Mapping[str, WorkloadClass] = {kind.value: kind for kind in WorkloadClass}
-
-
-def _class_said(workload: HubWorkload, owner: OwnerMeta | None) -> WorkloadClass | None:
-    """What its job names, whatever else of the job cannot be understood: a slip in one key must not keep a slice."""
-    for key, value in (*(owner.keys if owner is not None else ()), *workload.template_keys):
-        if key == CLASS:
-            return _CLASSES.get(value.strip())
-    return None
 
 
 # --- looking -----------------------------------------------------------------------------------------------------

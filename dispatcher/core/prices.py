@@ -132,7 +132,7 @@ def egress_price(
         return None if from_region == to_region else Reason.EGRESS_UNKNOWN
     if is_old(found.dated, book, now):
         return Reason.PRICE_OLD
-    return as_measured(found, book, now) if book.measured else found
+    return as_measured(found, book, now)
 
 
 def as_measured(price: EgressPrice, book: PriceBook, now: datetime) -> EgressPrice:

@@ -22,7 +22,7 @@ from dispatcher.core.ids import QueueName
 from dispatcher.core.literals import LiteralError, parse_duration
 from dispatcher.core.policy import Policy
 from dispatcher.core.snapshot import HubView, Snapshot, Stake
-from dispatcher.core.workload import HubWorkload, OwnerMeta, Request, WorkloadClass
+from dispatcher.core.workload import HubWorkload, Request, WorkloadClass
 
 _CHECKPOINT, _INTERVAL = f"{PREFIX}checkpoint", f"{PREFIX}checkpoint-interval"
 
@@ -47,10 +47,6 @@ def stakes_of(candidates: Iterable[Candidate], said: Callable[[str], Said | None
 
 def said_of(workload: HubWorkload, hub: HubView) -> Said:
     owner = hub.owners.get(workload.owner.uid) if workload.owner is not None else None
-    return _said(workload, owner)
-
-
-def _said(workload: HubWorkload, owner: OwnerMeta | None) -> Said:
     keys = keys_of(workload, owner)
     interval = None
     if (written := keys.get(_INTERVAL)) is not None:

@@ -18,7 +18,6 @@ from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.ports import Intent, IntentState, Leadership, Nomination, Store
 from dispatcher.core.replay import Inputs
-from dispatcher.core.snapshot import Hold, Snapshot
 from dispatcher.core.traffic import Refusal, Traffic
 from dispatcher.logs import get_logger
 from dispatcher.loops.caches import CacheKeeper
@@ -201,8 +200,6 @@ class Writer:
             return None  # other rules rule than the record names: what is written is decided under those in force
         fresh = self.state.snapshot_of(plan.hold.cluster, now)
         before = promised_before(fresh.holds, plan.seen.snapshot, request.uid)
-        if now == plan.seen.now and _shows_the_same(plan, fresh, before):
-            return shown.resource_version
         looked = replace(fresh, holds=before, traffic=plan.seen.snapshot.traffic)
         again = decide(request, looked, self.state.policy, now, CandidateMemo(self.planner.memo.views))
         if again.chosen != plan.hold.cluster:
@@ -228,25 +225,13 @@ class Writer:
         """Drop the promise of a nomination that was not made; it is decided again."""
         self.rounds.close(plan.request.uid)
         self.drop_hold(plan.request.uid, plan.decision.id)
+        self.caches.dropped(plan.decision.id)
         self.metrics.nominations.labels(result).inc()
         get_logger().warning("nomination_not_made", workload=plan.request.key, result=result, error=error)
 
     def drop_hold(self, uid: WorkloadUid, decision: DecisionId) -> None:
-        """Nothing is promised by a nomination that was not made, and nothing brought."""
-        self.caches.dropped(decision)
         kept = tuple(hold for hold in self.state.holds.get(uid, ()) if hold.decision != decision)
         if kept:
             self.state.holds[uid] = kept
         else:
             self.state.holds.pop(uid, None)
-
-
-def _shows_the_same(plan: Planned, fresh: Snapshot, holds: Sequence[Hold]) -> bool:
-    """Whether the chosen cluster is what the decision saw: then it would be chosen again, at the same instant."""
-    seen, uid, (there,) = plan.seen.snapshot, plan.request.uid, fresh.clusters
-    before, chosen = seen.cluster(there.name), plan.decision.candidate(there.name)
-    if before is None or before.worker is not there.worker or chosen is None or chosen.preempts:
-        return False  # of those who are stopped the decision knew more than is looked up here
-    counted = [hold for hold in seen.holds if hold.cluster == there.name and hold.workload != uid]
-    told = (before.link, before.multikueue, before.cached, seen.wall_ahead_s, counted)
-    return told == (there.link, there.multikueue, there.cached, fresh.wall_ahead_s, list(holds))
