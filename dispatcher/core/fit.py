@@ -26,6 +26,10 @@ from dispatcher.core.selectors import FlavorMatch, FlavorVerdict, match_flavor, 
 from dispatcher.core.snapshot import ClusterQueueView, Hold, ResourceGroup
 from dispatcher.core.workload import PodSet
 
+SHAPES = 4096
+"""Of so many shapes what fits one cluster is remembered: a worker that is cut off keeps its view, while new jobs go on
+asking about it."""
+
 
 class QuotaState(IntEnum):
     """How an amount meets a queue's quota, best first."""
@@ -101,6 +105,8 @@ def fit_of(place: Place) -> FitReport:
     key, fits = (place.request.pod_sets, place.request.priority, place.queue.name), place.index.fits
     known = fits.get(key)
     if not isinstance(known, _Fitted) or known.policy is not place.policy or known.holds != place.holds:
+        if len(fits) >= SHAPES:
+            del fits[next(iter(fits))]
         known = fits[key] = _Fitted(place.holds, place.policy, judge_fit(place))
     return known.report
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dispatcher.core import fit as of_fit
 from dispatcher.core import memo as of_memo
 from dispatcher.core.decide import decide
 from dispatcher.core.ids import WorkloadUid
@@ -49,3 +50,14 @@ def test_who_was_forgotten_and_asks_again_is_told_the_same() -> None:
     assert not memo.unchanged(one)
     assert decide(one, WORLD, RULES, NOW, memo) == decide(one, WORLD, RULES, NOW)
     assert memo.unchanged(one)
+
+
+def test_of_a_view_that_stays_the_same_for_days_only_the_newest_shapes_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_fit, "SHAPES", 5)
+    memo = CandidateMemo()
+    for gpus in range(1, 9):
+        each = request(f"of-{gpus}", pods(1, gpus))
+        assert decide(each, WORLD, RULES, NOW, memo) == decide(each, WORLD, RULES, NOW)
+    index = memo.views.of(WORLD.clusters[0])
+    assert index is not None
+    assert [key[0][0].per_pod.gpus() for key in index.fits] == [4, 5, 6, 7, 8]  # type: ignore[index]
