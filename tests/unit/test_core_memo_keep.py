@@ -52,7 +52,7 @@ def test_who_was_forgotten_and_asks_again_is_told_the_same() -> None:
     assert memo.unchanged(one)
 
 
-def test_of_a_view_that_stays_the_same_for_days_only_the_newest_shapes_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_view_that_stays_the_same_only_the_newest_shapes_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_fit, "SHAPES", 5)
     memo = CandidateMemo()
     for gpus in range(1, 9):
