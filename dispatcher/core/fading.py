@@ -13,6 +13,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import NamedTuple
 
 from dispatcher.core.resources import Resources
@@ -30,6 +31,12 @@ class _Mark(NamedTuple):
     number: int
     team: str
     amounts: tuple[tuple[str, int], ...]
+
+
+@lru_cache(maxsize=4096)
+def _counted(amounts: Resources, sign: int) -> tuple[tuple[str, int], ...]:
+    """What counts of a use; the same object for the same amounts, since thousands of marks are kept."""
+    return tuple((resource, sign * amount) for resource, amount in amounts if amount and counts(resource))
 
 
 _Key = tuple[str, str]
@@ -97,10 +104,9 @@ class Fading:
         self._mark(usage.team, max(usage.begun_at, ended_at), usage.amounts, -sign)
 
     def _mark(self, team: str, at: datetime, amounts: Resources, sign: int) -> None:
-        counted = tuple((resource, sign * amount) for resource, amount in amounts if amount and counts(resource))
         self._made += 1
         self._teams[team] = self._teams.get(team, 0) + 1
-        heapq.heappush(self._coming, _Mark((at - self._origin) // _SECOND, self._made, team, counted))
+        heapq.heappush(self._coming, _Mark((at - self._origin) // _SECOND, self._made, team, _counted(amounts, sign)))
 
     def shares(self, capacity: Resources, now: datetime) -> Mapping[str, Share]:
         """As `shares.shares` of everything that was entered and still counts. `now` must not go back."""

@@ -61,6 +61,8 @@ def _engine(url: str, deadline_s: float, busy_s: float) -> Engine:
         pool_size=CONNECTIONS,
         max_overflow=0,
         pool_timeout=deadline_s,
+        # One connection after another would each keep pages that the next one's commit makes stale.
+        pool_use_lifo=True,
         connect_args={"timeout": busy_s, "check_same_thread": False},
     )
     _install_hooks(engine)
