@@ -10,6 +10,7 @@ from connectors.embedded.manifests import FlavorResource, QueueSpec
 from connectors.embedded.matching import flavor_matches, tolerates
 from connectors.embedded.objects import Assignment
 from connectors.embedded.quota import QuotaNode
+from connectors.embedded.topology import flavor_refuses
 from dispatcher.core.ids import FlavorName
 from dispatcher.core.resources import PODS
 from dispatcher.core.snapshot import FlavorView, ResourceGroup
@@ -97,6 +98,11 @@ def _pick(
         if not tolerates((*pod_set.tolerations, *flavor_tolerations(flavor)), flavor.taints):
             reasons.append(f"untolerated taint in flavor {name}")
             continue
+        if flavor.topology is not None or pod_set.topology is not None:
+            refused = flavor_refuses(flavor, pod_set, wanted, _only_topologies(offer))
+            if refused:
+                reasons.append(refused)
+                continue
         if not flavor_matches(dict(flavor.labels), pod_set.selector, pod_set.terms):
             reasons.append(f"flavor {name} doesn't match node affinity")
             continue
@@ -108,6 +114,11 @@ def _pick(
             fallback = name
     mode = Mode.NO_FIT if fallback is None else Mode.PREEMPT
     return fallback, mode, ", ".join(reasons)
+
+
+def _only_topologies(offer: _Offer) -> bool:
+    named = [offer.flavors.get(name) for group in offer.queue.view.groups for name in group.flavors]
+    return all(flavor is not None and flavor.topology is not None for flavor in named)
 
 
 def flavor_tolerations(flavor: FlavorView) -> tuple[Toleration, ...]:

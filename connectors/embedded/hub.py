@@ -9,7 +9,7 @@ from datetime import datetime
 from connectors.embedded.jobspec import JobSpec
 from connectors.embedded.kueue import RECONCILE_S, Kueue
 from connectors.embedded.manifests import Inventory, Manifest
-from connectors.embedded.objects import REJECTED, RETRY, Workload
+from connectors.embedded.objects import REJECTED, RETRY, Assignment, Workload
 from connectors.embedded.witness import Happening, Witness, nobody
 from connectors.embedded.world import World
 from connectors.kubernetes.fields import KEY_PREFIX
@@ -94,6 +94,10 @@ class Hub:
 
     def admitted(self, workload: Workload) -> None:
         """The hub runs nothing itself."""
+
+    def laid_out(self, workload: Workload, wanted: Assignment) -> str:
+        """With MultiKueue a worker finds the domains."""
+        return ""
 
     def witnessed(self, what: Happening, workload: Workload) -> None:
         self.witness(what, None, workload)

@@ -17,6 +17,9 @@ from dispatcher.core.workload import HubWorkload, OwnerMeta
 DURATION_ANNOTATION = "entrepot.dev/simulated-duration"
 OUTCOME_ANNOTATION = "entrepot.dev/simulated-outcome"
 DEFAULT_DURATION_S = 2.0
+_PREFIX = "kueue.x-k8s.io/podset-"
+_TOPOLOGY = ("required", "preferred", "unconstrained")
+"""Which of the annotations `podset-...-topology` counts, where a template has several."""
 DEFAULT_BACKOFF_LIMIT = 6
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s|us|ns)")
 _UNIT_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -111,7 +114,7 @@ def job_of(manifest: Manifest) -> JobSpec:
             labels=dict(child(meta, "labels")),
             groups=groups,
             pod_sets=tuple(
-                {"name": name, "count": group.jobs * group.parallelism, "template": part["template"]}
+                _pod_set(name, group.jobs * group.parallelism, part["template"])
                 for (name, _, part), group in zip(parts, groups, strict=True)
             ),
             ttl_s=spec.get("ttlSecondsAfterFinished"),
@@ -119,6 +122,17 @@ def job_of(manifest: Manifest) -> JobSpec:
         )
     except KeyError as error:
         raise ManifestError(f"{kind} {text(meta, 'name')}: {error} is required") from error
+
+
+def _pod_set(name: str, count: int, template: Raw) -> Raw:
+    """A pod set as Kueue writes it, with what its template's annotations ask of topology-aware scheduling."""
+    asked = child(template, "metadata", "annotations")
+    chosen = next((key for key in _TOPOLOGY if f"{_PREFIX}{key}-topology" in asked), None)
+    wish = {chosen: text(asked, f"{_PREFIX}{chosen}-topology")} if chosen is not None else {}
+    if f"{_PREFIX}slice-required-topology" in asked and f"{_PREFIX}slice-size" in asked:
+        wish["podSetSliceRequiredTopology"] = text(asked, f"{_PREFIX}slice-required-topology")
+    found: dict[str, Any] = {"name": name, "count": count, "template": template}
+    return {**found, "topologyRequest": wish} if wish else found
 
 
 def _group(jobs: int, spec: Mapping[str, Any]) -> PodGroup:

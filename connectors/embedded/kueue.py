@@ -13,7 +13,7 @@ from typing import Protocol
 
 from connectors.embedded.flavors import Mode, Verdict, assign
 from connectors.embedded.manifests import Inventory, QueueSpec, selects
-from connectors.embedded.objects import PENDING, READY, REJECTED, RETRY, Workload
+from connectors.embedded.objects import PENDING, READY, REJECTED, RETRY, Assignment, Shape, Workload
 from connectors.embedded.pending import PendingQueue, shape_of
 from connectors.embedded.preemption import victims_for
 from connectors.embedded.quota import QuotaNode, QuotaTree
@@ -43,6 +43,9 @@ class Listener(Protocol):
 
     def check_active(self, name: str) -> bool:
         """Whether an AdmissionCheck has a controller that serves it."""
+
+    def laid_out(self, workload: Workload, wanted: Assignment) -> str:
+        """Give pod sets that must lie together their domains; what stands in the way, in words, or nothing."""
 
     def witnessed(self, what: Happening, workload: Workload) -> None:
         """Something that an onlooker may wish to know."""
@@ -129,8 +132,11 @@ class Kueue:
         if queue is None or queue.spec.view.stop_policy is not StopPolicy.NONE:
             return False
         flavors = {flavor for group in queue.spec.view.groups for flavor in group.flavors}
-        return flavors <= self.inventory.flavors.keys() and all(
-            self._listener.check_active(check) for check in queue.spec.checks
+        there = [self.inventory.flavors[flavor] for flavor in flavors if flavor in self.inventory.flavors]
+        return (
+            len(there) == len(flavors)
+            and all(flavor.topology is None or flavor.topology.levels for flavor in there)
+            and all(self._listener.check_active(check) for check in queue.spec.checks)
         )
 
     def local_queue_active(self, namespace: str, name: str) -> bool:
@@ -332,6 +338,16 @@ class Kueue:
         self._dirty.add(root)
         self._cycle.within(SCHEDULING_S)
 
+    def nodes_changed(self) -> None:
+        """Nodes came, went or changed: try those that found no domain."""
+        for queue in self.queues.values():
+            asked = [shape for shape in queue.pending.turned_away if _asks_for_domains(shape)]
+            for shape in asked:
+                del queue.pending.turned_away[shape]
+            if asked:
+                self._dirty.add(queue.root)
+                self._cycle.within(SCHEDULING_S)
+
     def checks_changed(self) -> None:
         """A check became active or inactive, which may open or close queues."""
         self.revision += 1
@@ -377,7 +393,11 @@ class Kueue:
 
     def _judge(self, queue: ActiveQueue, workload: Workload) -> Verdict:
         may_preempt = queue.spec.within_queue != "Never" or queue.spec.within_cohort != "Never"
-        return assign(workload.pod_sets, queue.spec, queue.node, self.inventory.flavors, may_preempt)
+        verdict = assign(workload.pod_sets, queue.spec, queue.node, self.inventory.flavors, may_preempt)
+        if verdict.mode is Mode.FIT and verdict.assignment is not None and _asks_for_domains(workload.shape):
+            problem = self._listener.laid_out(workload, verdict.assignment)
+            return Verdict(Mode.NO_FIT, None, problem) if problem else verdict
+        return verdict
 
     def _reserve(self, queue: ActiveQueue, workload: Workload, verdict: Verdict) -> None:
         self._unqueue(workload)
@@ -405,3 +425,7 @@ class Kueue:
                     self.evict(victim, "Preempted", why)
         queue.pending.turned_away[shape_of(workload)] = message
         self._say(workload, message)
+
+
+def _asks_for_domains(shape: Shape) -> bool:
+    return any(pod_set.topology is not None and pod_set.topology.required is not None for pod_set in shape.pod_sets)

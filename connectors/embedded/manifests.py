@@ -26,6 +26,7 @@ from dispatcher.core.snapshot import (
     NodeView,
     Quota,
 )
+from dispatcher.core.topology import Topology
 
 Manifest = Mapping[str, Any]
 FlavorResource = tuple[FlavorName, str]
@@ -106,6 +107,7 @@ class Inventory:
     def __init__(self, objects: Iterable[Manifest]) -> None:
         self.namespaces: dict[str, Mapping[str, str]] = {"default": {"kubernetes.io/metadata.name": "default"}}
         self.flavors: dict[FlavorName, FlavorView] = {}
+        self.topologies: dict[str, Topology] = {}
         self.cohorts: dict[str, CohortView] = {}
         self.queues: dict[QueueName, QueueSpec] = {}
         self.local_queues: dict[tuple[str, str], LocalQueueView] = {}
@@ -125,7 +127,10 @@ class Inventory:
                 case "Namespace":
                     self.namespaces[name] = {**child(metadata, "labels"), "kubernetes.io/metadata.name": name}
                 case "ResourceFlavor":
-                    self.flavors[FlavorName(name)] = decode.flavor(manifest)
+                    self.flavors[FlavorName(name)] = decode.with_levels(decode.flavor(manifest), self.topologies)
+                case "Topology":
+                    self.topologies[name] = decode.topology(manifest)
+                    self._lay_out()
                 case "Cohort":
                     self.cohorts[name] = decode.cohort(manifest)
                 case "ClusterQueue":
@@ -148,6 +153,7 @@ class Inventory:
         stores: dict[str, dict[Any, Any]] = {
             "Namespace": self.namespaces,
             "ResourceFlavor": self.flavors,
+            "Topology": self.topologies,
             "Cohort": self.cohorts,
             "ClusterQueue": self.queues,
             "WorkloadPriorityClass": self.priorities,
@@ -159,6 +165,11 @@ class Inventory:
             self.local_queues.pop((namespace, name), None)
         elif kind in stores:
             stores[kind].pop(name, None)
+            self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Flavors have the levels of the topologies that are there now."""
+        self.flavors = {name: decode.with_levels(flavor, self.topologies) for name, flavor in self.flavors.items()}
 
 
 def _queue(manifest: Manifest) -> QueueSpec:

@@ -7,6 +7,7 @@ wait. Nothing is ever bound beyond a node's allocatable.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -140,6 +141,8 @@ class NodePool:
         self._acceptable: dict[Needs, list[Node]] = {}
         self._created = 0
         self._schedule = Pulse(world, self._run)
+        self.changed: Callable[[], None] = lambda: None
+        """Called when nodes come, go or change in more than their pods."""
 
     # --- nodes ---------------------------------------------------------------------------------------------------
 
@@ -174,6 +177,7 @@ class NodePool:
         self._acceptable.clear()
         self.touched.update(dict.fromkeys(self.nodes))
         self._room_made()
+        self.changed()
 
     def _lose_pods(self, node: Node) -> None:
         for pod in list(node.pods.values()):

@@ -8,7 +8,7 @@ from datetime import datetime
 from connectors.embedded.jobspec import JobSpec
 from connectors.embedded.manifests import FlavorResource
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName, WorkloadUid
-from dispatcher.core.workload import CheckState, HubWorkload, Owner, PodSet
+from dispatcher.core.workload import CheckState, HubWorkload, Owner, PodSet, Requirement
 
 PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"
 
@@ -20,6 +20,8 @@ class Assignment:
     flavors: tuple[tuple[tuple[str, FlavorName], ...], ...]
     usage: tuple[tuple[FlavorResource, int], ...]
     borrows: bool = False
+    domains: tuple[tuple[Requirement, ...], ...] = ()
+    """By which node labels each pod set is held together, where any is."""
 
 
 class Shape:

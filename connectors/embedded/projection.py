@@ -234,6 +234,11 @@ def worker_copy(workload: Workload, bound_pods: int) -> WorkerCopy:
         job_kind=local.kind if local is not None else "",
         job_name=local.name if local is not None else "",
         preempted_by=workload.preempted_by,
+        required=tuple(
+            (pod_set.name, pod_set.topology.required)
+            for pod_set in workload.pod_sets
+            if pod_set.topology is not None and pod_set.topology.required is not None
+        ),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from connectors.embedded.flavors import flavor_tolerations
@@ -11,7 +11,8 @@ from connectors.embedded.jobspec import JobSpec
 from connectors.embedded.kueue import RECONCILE_S, Kueue
 from connectors.embedded.manifests import Inventory, Manifest, NodeSpec
 from connectors.embedded.nodes import Needs, NodePool
-from connectors.embedded.objects import Workload
+from connectors.embedded.objects import Assignment, Workload
+from connectors.embedded.topology import Promised, lay_out, not_laid_out
 from connectors.embedded.witness import Happening, Pace, Witness, nobody
 from connectors.embedded.world import World
 from dispatcher.core.errors import Refused
@@ -50,6 +51,7 @@ class Worker:
         for node in nodes:
             self.pool.add(node)
         self.kueue = Kueue(world, self.inventory, self)
+        self.pool.changed = self.kueue.nodes_changed
 
     # --- Kueue's listener ----------------------------------------------------------------------------------------
 
@@ -115,15 +117,21 @@ class Worker:
         run = self._run_of.get(workload.uid)
         if run is None or not workload.admitted or workload.assignment is None:
             return
-        needs = tuple(
-            self._needs(pod_set, [flavor for _, flavor in flavors])
-            for pod_set, flavors in zip(workload.pod_sets, workload.assignment.flavors, strict=True)
-        )
+        needs = tuple(needs for needs, _ in self._pods(workload, workload.assignment))
         run.start(needs)
 
-    def _needs(self, pod_set: PodSet, flavors: list[FlavorName]) -> Needs:
-        """The pod as Kueue starts it: the flavors' node labels and tolerations are added to the template's."""
-        selector, tolerations = list(pod_set.selector), list(pod_set.tolerations)
+    def _pods(self, workload: Workload, given: Assignment) -> list[Promised]:
+        """The pods of every set as Kueue starts them, and how many they are."""
+        domains = given.domains or ((),) * len(workload.pod_sets)
+        return [
+            (self._needs(pod_set, [flavor for _, flavor in flavors], domain), pod_set.count)
+            for pod_set, flavors, domain in zip(workload.pod_sets, given.flavors, domains, strict=True)
+        ]
+
+    def _needs(self, pod_set: PodSet, flavors: list[FlavorName], domain: tuple[Requirement, ...] = ()) -> Needs:
+        """The pod as Kueue starts it: the flavors' node labels and tolerations are added to the template's, and the
+        labels of the domain that it is to lie in."""
+        selector, tolerations = [*pod_set.selector, *domain], list(pod_set.tolerations)
         for name in dict.fromkeys(flavors):
             flavor = self.inventory.flavors.get(name)
             if flavor is not None:
@@ -131,6 +139,38 @@ class Worker:
                 tolerations += flavor_tolerations(flavor)
         requests = {**dict(pod_set.per_pod.items), PODS: 1}
         return Needs(tuple(sorted(requests.items())), tuple(selector), pod_set.terms, tuple(tolerations))
+
+    def laid_out(self, workload: Workload, wanted: Assignment) -> str:
+        """See `Listener.laid_out`."""
+        promised = [pods for other in self.copies.values() for pods in self._to_come(other)]
+        domains: list[tuple[Requirement, ...]] = []
+        for pod_set, taken, (needs, count) in zip(
+            workload.pod_sets, wanted.flavors, self._pods(workload, wanted), strict=True
+        ):
+            level = pod_set.topology.required if pod_set.topology is not None else None
+            named = [self.inventory.flavors[flavor].topology for _, flavor in taken]
+            topology = next((found for found in named if found is not None), None)
+            if level is None or topology is None:
+                domains.append(())
+                continue
+            layout = lay_out(self.pool.nodes.values(), topology, level, (needs, count), promised)
+            if layout.selector is None:
+                return not_laid_out(pod_set, topology, layout.most)
+            domains.append(layout.selector)
+            promised.append((self._needs(pod_set, [flavor for _, flavor in taken], layout.selector), count))
+        wanted.domains = tuple(domains)
+        return ""
+
+    def _to_come(self, workload: Workload) -> Iterator[Promised]:
+        """Pods that have a place in a domain and are on no node yet."""
+        given = workload.assignment
+        if given is None or not given.domains or workload.finished:
+            return
+        bound = self.bound_pods(workload)
+        for (needs, count), domain in zip(self._pods(workload, given), given.domains, strict=True):
+            left, bound = max(0, count - bound), max(0, bound - count)
+            if left and domain:
+                yield needs, left
 
     # --- what MultiKueue does here -------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from dispatcher.core.idle import ENDED, ENDING, NOTICE
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.resources import QuantityError, Resources, is_gpu
 from dispatcher.core.snapshot import WorkerCopy
+from dispatcher.core.topology import TopologyWish
 from dispatcher.core.workload import (
     CheckState,
     HubWorkload,
@@ -50,6 +51,14 @@ MULTI_WORKLOAD_KIND = "LeaderWorkerSet"
 PREEMPTED = "Preempted"
 """The only owner kind of Kueue 0.17 to 0.19 that makes several Workloads which share one cluster."""
 
+_TOPOLOGY_KEYS = (
+    "required",
+    "preferred",
+    "unconstrained",
+    "podSetSliceRequiredTopology",
+    "podSetSliceSize",
+    "podsetSliceRequiredTopologyConstraints",
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NOWHERE = Requirement("metadata.name", "In", ())
 """A term without expressions matches no node (core API); In without values says the same."""
@@ -217,7 +226,24 @@ def _pod_set(entry: Raw, problems: list[str]) -> PodSet:
         ),
         terms=_terms(pod),
         tolerations=tuple(_toleration(t) for t in children(pod, "tolerations")),
+        topology=_topology(entry) if "topologyRequest" in entry else None,
     )
+
+
+def _topology(entry: Raw) -> TopologyWish | None:
+    """What asks for topology-aware scheduling, by Kueue's own test: labels that number pods alone do not."""
+    asked = child(entry, "topologyRequest")
+    if not any(key in asked for key in _TOPOLOGY_KEYS):
+        return None
+    return TopologyWish(shared(asked, "required") or None)
+
+
+def _required(spec: Raw) -> tuple[tuple[str, str], ...]:
+    levels = (
+        (shared(entry, "name") or "main", shared(child(entry, "topologyRequest"), "required"))
+        for entry in children(spec, "podSets")
+    )
+    return tuple((name, level) for name, level in levels if level)
 
 
 def _terms(pod: Raw) -> tuple[tuple[Requirement, ...], ...]:
@@ -275,6 +301,7 @@ def worker_copy(raw: Raw) -> CopyRecord:
         active=spec.get("active") is not False,
         checks=tuple(_check(entry) for entry in children(status, "admissionChecks")),
         pod_sets=_assigned(spec, status),
+        required=_required(spec),
         job_kind=owner.kind if owner is not None else "",
         job_name=sys.intern(owner.name) if owner is not None else "",
         preempted_by=_preempted_by(known),

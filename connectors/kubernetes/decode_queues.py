@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from connectors.kubernetes.fields import (
     Raw,
     child,
@@ -29,6 +32,7 @@ from dispatcher.core.snapshot import (
     StopPolicy,
     Taint,
 )
+from dispatcher.core.topology import Topology
 
 _PREEMPTS = ("LowerPriority", "LowerOrNewerEqualPriority")
 _RECLAIMS = ("LowerPriority", "Any")
@@ -136,7 +140,20 @@ def flavor(raw: Raw) -> FlavorView:
             (shared(t, "key"), shared(t, "operator") or "Equal", shared(t, "value"), shared(t, "effect"))
             for t in children(spec, "tolerations")
         ),
+        topology=Topology(shared(spec, "topologyName")) if text(spec, "topologyName") else None,
     )
+
+
+def topology(raw: Raw) -> Topology:
+    """A Topology of Kueue."""
+    levels = tuple(shared(level, "nodeLabel") for level in children(child(raw, "spec"), "levels"))
+    return Topology(shared(child(raw, "metadata"), "name"), levels)
+
+
+def with_levels(flavor: FlavorView, topologies: Mapping[str, Topology]) -> FlavorView:
+    """A flavor with the levels of the topology that it names, where that can be read."""
+    named = flavor.topology
+    return flavor if named is None else replace(flavor, topology=topologies.get(named.name, Topology(named.name)))
 
 
 def taint(raw: Raw) -> Taint:

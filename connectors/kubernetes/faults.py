@@ -22,6 +22,10 @@ class NotFound(Refused):
     """The object, or the whole kind, is not there (404)."""
 
 
+class Forbidden(Refused):
+    """The apiserver knows us and does not let us do that (403)."""
+
+
 class Unauthorized(Refused):
     """The apiserver does not accept our credentials (401), also not after they were read again."""
 
@@ -39,6 +43,8 @@ def of_status(status: int, where: str, body: bytes, headers: Mapping[str, str]) 
     text = f"{where}: {status} {_server_message(body)}".rstrip()
     if status == 401:
         return Unauthorized(text)
+    if status == 403:
+        return Forbidden(text)
     if status == 404:
         return NotFound(text)
     if status == 410:

@@ -24,7 +24,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from connectors.kubernetes.cache import Cache, Key, version_number
 from connectors.kubernetes.client import JSON, METADATA_LIST, METADATA_ONE, ApiClient
-from connectors.kubernetes.faults import Expired, NotFound, of_status
+from connectors.kubernetes.faults import Expired, Forbidden, NotFound, of_status
 from connectors.kubernetes.fields import Raw, child, integer, shared, text
 from connectors.kubernetes.lines import LINE_LIMIT, LineSplitter
 from dispatcher.core.errors import EntrepotError, Refused, Transient
@@ -43,12 +43,14 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What to watch. `optional`: its API may be absent (a CRD not installed), which is then simply nothing to see."""
+    """What to watch. `optional`: its API may be absent (a CRD not installed), which is then simply nothing to see.
+    `dispensable`: our account may also lack the right to read it, as the roles of earlier releases do."""
 
     name: str
     path: str
     metadata_only: bool = False
     optional: bool = False
+    dispensable: bool = False
     field_selector: str = ""
 
 
@@ -159,6 +161,8 @@ class Informer(Generic[T]):
                 await self._round()
             except NotFound as error:
                 await self._not_served(error)
+            except Forbidden as error:
+                await self._not_let(error)
             except Expired:
                 self._give_up("expired")
                 await self._pause()
@@ -388,16 +392,28 @@ class Informer(Generic[T]):
         self._list_due_s = min(self._list_due_s, self._around.clock.monotonic_s())
 
     async def _not_served(self, error: NotFound) -> None:
-        around = self._around
         if not self.kind.optional:
             self._report(Refused(f"{error} ({self.kind.name} is not served: is Kueue installed there?)"))
             self._count("failed")
             await self._pause()
             return
+        await self._do_without()
+
+    async def _not_let(self, error: Forbidden) -> None:
+        if self.kind.dispensable:
+            await self._do_without()
+            return
+        self._report(error)
+        self._count("failed")
+        await self._pause()
+
+    async def _do_without(self) -> None:
+        """There is nothing of the kind, until it is asked for again."""
+        around = self._around
         self._count("absent")
         self.cache.restart({})
         self.generation = around.client.generation
-        if not (self.absent and self.synced):
+        if not (self.absent and self.synced) or self.error is not None:
             self.absent, self.synced, self.error = True, True, None
             self._wake()
         self._resource_version = ""

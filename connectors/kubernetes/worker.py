@@ -8,6 +8,7 @@ from dataclasses import replace
 from connectors.kubernetes import decode, decode_nodes, decode_queues
 from connectors.kubernetes.cache import Part
 from connectors.kubernetes.client import ApiClient
+from connectors.kubernetes.decode_queues import with_levels
 from connectors.kubernetes.faults import NotFound
 from connectors.kubernetes.feed import Feed, FeedSettings
 from connectors.kubernetes.fields import Raw
@@ -41,6 +42,9 @@ class KubernetesWorker:
         self._local_queues = self._informer("localqueues", f"{KUEUE}/localqueues", decode_queues.local_queue)
         self._cohorts = self._informer("cohorts", f"{KUEUE}/cohorts", decode_queues.cohort)
         self._flavors = self._informer("resourceflavors", f"{KUEUE}/resourceflavors", decode_queues.flavor)
+        self._topologies = self._add(
+            Kind("topologies", f"{KUEUE}/topologies", optional=True, dispensable=True), decode_queues.topology
+        )
         self._copies = self._informer("workloads", f"{KUEUE}/workloads", decode.worker_copy)
         self._nodes = self._informer("nodes", "/api/v1/nodes", decode_nodes.node)
         self._pods = self._add(
@@ -96,6 +100,7 @@ class KubernetesWorker:
             raise Conflict(f"{stop.namespace}/{stop.name} is gone: {error}") from None
 
     def _content(self) -> WorkerView:
+        topologies = {topology.name: topology for _, topology in self._topologies.cache.items()}
         return WorkerView(
             cluster=self._name,
             synced=False,
@@ -104,7 +109,7 @@ class KubernetesWorker:
             local_queues=dict(self._local_queues.cache.items()),
             queues={queue.name: queue for _, queue in self._queues.cache.items()},
             cohorts={cohort.name: cohort for _, cohort in self._cohorts.cache.items()},
-            flavors={flavor.name: flavor for _, flavor in self._flavors.cache.items()},
+            flavors={flavor.name: with_levels(flavor, topologies) for _, flavor in self._flavors.cache.items()},
             nodes=self._nodes_part.get(),
             copies=self._copies_part.get(),
         )

@@ -34,6 +34,8 @@ class Reason(StrEnum):
     TAINT = "taint"
     QUOTA = "quota"
     NODES = "nodes"
+    TOPOLOGY = "topology"
+    TOPOLOGY_MISMATCH = "topology-mismatch"
     HELD = "held"
     NEVER_FITS = "never-fits"
     NODES_UNAVAILABLE = "nodes-unavailable"
@@ -130,6 +132,17 @@ class LegalDetail:
 
 
 @dataclass(frozen=True, slots=True)
+class DomainDetail:
+    """How many of `pods` have room in the domain of a topology's `level` that has most of it: `largest`, the values of
+    its labels from broad to narrow; empty: no node carries the labels."""
+
+    level: str
+    pods: int
+    fits: int
+    largest: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Detail:
     """Typed detail of a rejection: which thing, what was needed, what was there. Unused fields stay None.
 
@@ -150,6 +163,7 @@ class Detail:
     line: str | None = None
     since: datetime | None = None
     legal: LegalDetail | None = None
+    domain: DomainDetail | None = None
 
 
 @dataclass(frozen=True, slots=True)

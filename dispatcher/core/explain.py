@@ -30,6 +30,7 @@ from dispatcher.core.explain_near import latency_unknown_text, too_far_text
 from dispatcher.core.explain_order import relevance, reserved_text, run_time_text, worth_waiting_text
 from dispatcher.core.explain_preemption import by_stopping_text, not_preemptible_text, reclaimed_text
 from dispatcher.core.explain_preemption import victim_text as victim_text
+from dispatcher.core.explain_topology import apart_text, mismatch_text
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.resources import is_gpu
 from dispatcher.core.units import clock_time, quantity, signed_money
@@ -210,6 +211,8 @@ def _held(detail: Detail) -> str:
 
 
 def _never(detail: Detail) -> str:
+    if detail.domain is not None:
+        return apart_text(detail, detail.domain)
     if detail.needed is None:
         return (
             f"has no node of {detail.flavor} whose {detail.holder} fits: asked {_values(detail.expected)}, there "
@@ -365,6 +368,8 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
     Reason.TAINT: lambda d: f"has {d.flavor} behind a taint that {d.subject} does not tolerate ({_values(d.seen)})",
     Reason.QUOTA: _no_quota,
     Reason.NODES: _no_nodes,
+    Reason.TOPOLOGY: lambda d: apart_text(d, d.domain) if d.domain is not None else _no_nodes(d),
+    Reason.TOPOLOGY_MISMATCH: mismatch_text,
     Reason.HELD: _held,
     Reason.NEVER_FITS: _never,
     Reason.NODES_UNAVAILABLE: _unavailable,

@@ -24,6 +24,7 @@ from dispatcher.core.quota import FlavorResource
 from dispatcher.core.resources import PODS, is_gpu
 from dispatcher.core.selectors import FlavorMatch, FlavorVerdict, match_flavor, untolerated
 from dispatcher.core.snapshot import ClusterQueueView, Hold, ResourceGroup
+from dispatcher.core.topology import TopologyWish
 from dispatcher.core.workload import PodSet
 
 SHAPES = 4096
@@ -239,7 +240,7 @@ def _pick(
     misses: list[Rejection] = []
     bare: list[FlavorName] = []
     for flavor in group.flavors:
-        miss = _miss(place, pod_set, flavor)
+        miss = _miss(place, pod_set, flavor) or _wrong_topology(place, pod_set, flavor, covered)
         if miss is not None:
             misses.append(miss)
             continue
@@ -293,6 +294,36 @@ def _miss(place: Place, pod_set: PodSet, flavor: FlavorName) -> Rejection | None
     return taint_rejection(pod_set.name, flavor, taint) if taint else None
 
 
+def _wrong_topology(place: Place, pod_set: PodSet, flavor: FlavorName, covered: Mapping[str, int]) -> Rejection | None:
+    """Kueue gives pods that ask for topology-aware scheduling only flavors with a topology that has their level, and
+    all others only flavors without one, but where a queue has none of these: there it applies to everybody. A flavor
+    that pods take for nothing but their number is let pass."""
+    topology, wish = place.index.view.flavors[flavor].topology, pod_set.topology
+    if wish is None:
+        if topology is None or _topologies_only(place):
+            return None
+        return _no_level(pod_set, flavor, None, (f"only {topology.name}",))
+    if topology is None:
+        return _no_level(pod_set, flavor, wish, ()) if covered.keys() - {PODS} else None
+    if wish.required is not None and not topology.has(wish.required):
+        return _no_level(pod_set, flavor, wish, topology.levels)
+    return None
+
+
+def _topologies_only(place: Place) -> bool:
+    flavors = place.index.view.flavors
+    named = (flavor for group in place.queue.groups for flavor in group.flavors)
+    return all(flavor not in flavors or flavors[flavor].topology is not None for flavor in named)
+
+
+def _no_level(pod_set: PodSet, flavor: FlavorName, wish: TopologyWish | None, seen: tuple[str, ...]) -> Rejection:
+    """`expected` is the level that is required, or empty; `seen` the levels there are. `holder` says what is asked."""
+    asked = "none" if wish is None else "any" if wish.required is None else "required"
+    level = (wish.required,) if wish is not None and wish.required is not None else ()
+    detail = Detail(subject=pod_set.name, flavor=flavor, expected=level, seen=seen, holder=asked)
+    return Rejection(Reason.TOPOLOGY_MISMATCH, Resolver.OPERATOR, detail)
+
+
 _BY_VERDICT = {
     FlavorVerdict.OTHER: (Reason.NO_SUCH_PRODUCT, Resolver.OWNER),
     FlavorVerdict.OTHER_PRODUCT: (Reason.NO_SUCH_PRODUCT, Resolver.OWNER),
@@ -314,7 +345,14 @@ def _product_rejection(pod_set: PodSet, flavor: FlavorName, match: FlavorMatch) 
     return Rejection(reason, resolver, detail)
 
 
-_NEARNESS = (Reason.TAINT, Reason.LABEL_MISMATCH, Reason.UNKNOWN_PRODUCT, Reason.NO_SUCH_PRODUCT, Reason.QUEUE_INACTIVE)
+_NEARNESS = (
+    Reason.TOPOLOGY_MISMATCH,
+    Reason.TAINT,
+    Reason.LABEL_MISMATCH,
+    Reason.UNKNOWN_PRODUCT,
+    Reason.NO_SUCH_PRODUCT,
+    Reason.QUEUE_INACTIVE,
+)
 
 
 def _nearest_miss(place: Place, pod_set: PodSet, misses: Iterable[Rejection]) -> Rejection:

@@ -43,7 +43,7 @@ def hold_of(
         made_at=now,
         expires_at=now + timedelta(seconds=lasting_s),
         pod_sets=tuple(
-            pod_set for pod_set in request.pod_sets if pod_set.selector or pod_set.terms or pod_set.tolerations
+            each for each in request.pod_sets if each.selector or each.terms or each.tolerations or each.topology
         ),
         yields_above=request.priority if decision.ahead is not None else None,
         former_copy=left.uid if left is not None else None,

@@ -34,6 +34,7 @@ from dispatcher.core.snapshot import (
     digest_of,
     digest_of_all,
 )
+from dispatcher.core.topology import Domain, Topology
 from dispatcher.core.workload import PodSet
 
 K = TypeVar("K")
@@ -316,7 +317,9 @@ def _unbound(table: NodeTable, copy: WorkerCopy, view: WorkerView) -> list[PodGr
         take = min(left, count)
         if take <= 0:
             continue
-        demand = Demand(_labels(view, flavor), any_taint=True)
+        level = next((level for pod_set, level in copy.required if pod_set == name), None)
+        together = _domain(view, level, (flavor,)) if flavor is not None else None
+        demand = Demand(_labels(view, flavor), any_taint=True, domain=together)
         groups.append(pod_group(table, f"{copy.namespace}/{copy.name}/{name}", take, per_pod, demand))
         left -= take
     return groups
@@ -369,4 +372,17 @@ def demand_of(view: WorkerView, pod_set: PodSet | None, flavors: tuple[FlavorNam
         if flavor in view.flavors
         for entry in view.flavors[flavor].tolerations
     )
-    return Demand(labels, pod_set.selector, pod_set.terms, (*pod_set.tolerations, *given))
+    tolerations = (*pod_set.tolerations, *given)
+    if pod_set.topology is None:
+        return Demand(labels, pod_set.selector, pod_set.terms, tolerations)
+    together = _domain(view, pod_set.topology.required, flavors)
+    return Demand(labels, pod_set.selector, pod_set.terms, tolerations, domain=together)
+
+
+def _domain(view: WorkerView, level: str | None, flavors: tuple[FlavorName, ...]) -> Domain | None:
+    """In which domain pods must lie together that require a level and take these flavors."""
+    if level is None:
+        return None
+    known = (view.flavors[flavor].topology for flavor in flavors if flavor in view.flavors)
+    topology = next((found for found in known if found is not None), Topology(""))
+    return topology.domain(level)

@@ -25,7 +25,7 @@ from dispatcher.core.workload import PodSet, WorkloadClass
 
 MOST_STEPS = 64
 """Ends of a cluster that are told apart; where there are more, some are taken to come with the next one."""
-_NO_ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.HELD})
+_NO_ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.TOPOLOGY, Reason.HELD})
 _NODES, _QUOTA = "nodes", "quota"
 
 

@@ -8,16 +8,19 @@ gang costs by distinct vectors, of which a cluster has tens, and never by nodes,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dispatcher.core.nodeset import NO_NODES, NodeMarks, Nodes, first, first_of, marks_of, same_marks
 from dispatcher.core.resources import CPU, MEMORY, PODS, Resources, is_gpu
 from dispatcher.core.snapshot import NodeView
+from dispatcher.core.topology import Domain
 from dispatcher.core.workload import Requirement, Toleration
 
 Vector = tuple[int, ...]
 Spaces = Mapping[Vector, Nodes]
 """Which nodes have which amounts: disjoint sets that together are all nodes."""
+Parts = tuple[tuple[tuple[str, ...], Nodes], ...]
+"""Domains of a topology: the values of their labels, and their nodes."""
 
 _NO_POD_LIMIT = 1 << 30
 """Free pods of a node that declares no pod capacity: more than any gang, never compared with another node's."""
@@ -27,7 +30,8 @@ _NO_POD_LIMIT = 1 << 30
 class Demand:
     """What pods ask of the nodes they may lie on: the flavors' labels, their own selectors, what they tolerate.
 
-    `any_taint` and `absent` widen it to nodes that are tainted or away, to learn why a gang has no place.
+    `any_taint` and `absent` widen it to nodes that are tainted or away, to learn why a gang has no place. All pods of a
+    group lie in one part of its `domain`, where it has one.
     """
 
     flavor_labels: tuple[tuple[str, str], ...] = ()
@@ -36,13 +40,14 @@ class Demand:
     tolerations: tuple[Toleration, ...] = ()
     any_taint: bool = False
     absent: bool = False
+    domain: Domain | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFrame:
     """The part of a cluster's nodes that placing pods does not change; `sizes` are the allocatable amounts.
 
-    `eligible` results are remembered per demand in `_cache`, which only saves time: it cannot change an answer.
+    What is worked out per demand is remembered, which only saves time: it cannot change an answer.
     """
 
     resources: tuple[str, ...]
@@ -50,6 +55,7 @@ class NodeFrame:
     sizes: Spaces
     gpu_places: tuple[int, ...]
     _cache: dict[Demand, Nodes] = field(default_factory=dict, repr=False, compare=False)
+    _parts: dict[Demand, Parts] = field(default_factory=dict, repr=False, compare=False)
 
     def eligible(self, demand: Demand) -> Nodes:
         """Nodes that are present and that these pods may use."""
@@ -65,7 +71,18 @@ class NodeFrame:
 
     def selected(self, demand: Demand) -> Nodes:
         """Nodes whose labels fit, present or not, tolerated or not."""
-        return self.marks.carrying(demand.flavor_labels) & self.marks.matching(demand.selector, demand.terms)
+        found = self.marks.carrying(demand.flavor_labels) & self.marks.matching(demand.selector, demand.terms)
+        if demand.domain is not None:
+            found &= self.marks.keyed((*demand.domain.keys, *demand.domain.beside))
+        return found
+
+    def domains(self, demand: Demand) -> Parts:
+        """Where pods that must lie together may lie: the eligible nodes, domain by domain."""
+        found = self._parts.get(demand)
+        if found is None:
+            keys = demand.domain.keys if demand.domain is not None else ()
+            found = self._parts[demand] = self.marks.split(keys, self.eligible(demand))
+        return found
 
     def place_of(self, resource: str) -> int | None:
         return self.resources.index(resource) if resource in self.resources else None
@@ -288,7 +305,10 @@ def _spots(frame: NodeFrame, free: Spaces, group: PodGroup) -> tuple[list[Spot],
     """
     if group.need is None:
         return [], group.count
-    rooms = _rooms(frame, free, group)
+    within = frame.eligible(group.demand)
+    if group.demand.domain is not None:
+        within = _one_domain(frame, free, group).nodes
+    rooms = _rooms(frame, free, group, within)
     spots: list[Spot] = []
     left = group.count
     for at, room in enumerate(rooms):
@@ -312,13 +332,13 @@ def _tightest(rooms: Sequence[_Room], taken: Nodes, pods: int, group: PodGroup) 
     return best.spot(group, first_of(open_to, 1), pods)
 
 
-def _rooms(frame: NodeFrame, free: Spaces, group: PodGroup) -> list[_Room]:
-    """Eligible nodes with room, gathered by equal free amounts, in the order of use."""
-    eligible, need = frame.eligible(group.demand), group.need or ()
+def _rooms(frame: NodeFrame, free: Spaces, group: PodGroup, within: Nodes) -> list[_Room]:
+    """Nodes among these with room, gathered by equal free amounts, in the order of use."""
+    need = group.need or ()
     cpu, memory = frame.place_of(CPU), frame.place_of(MEMORY)
     rooms: list[_Room] = []
     for vector, nodes in free.items():
-        open_to = nodes & eligible
+        open_to = nodes & within
         if not open_to:
             continue
         pods = min([vector[place] // amount for place, amount in need])
@@ -329,6 +349,54 @@ def _rooms(frame: NodeFrame, free: Spaces, group: PodGroup) -> list[_Room]:
         cores, bytes_free = (vector[at] if at is not None else 0 for at in (cpu, memory))
         rooms.append(_Room((leftover, gpus, cores, bytes_free, first(open_to)), open_to, vector, pods, gpus))
     return sorted(rooms, key=lambda room: room.order)
+
+
+# --- pods that must lie together ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DomainRoom:
+    """A domain of the level that a group requires, by the values of its labels, and how many of its pods fit there."""
+
+    name: tuple[str, ...]
+    nodes: Nodes
+    pods: int
+
+
+def _one_domain(frame: NodeFrame, free: Spaces, group: PodGroup) -> DomainRoom:
+    """The domain in which the group goes: the one with least room of those with enough, so that large ones stay whole;
+    where none has enough, the one with most. The first by name of several. No domain at all is one without room."""
+    rooms = _domain_rooms(frame, free, group)
+    enough = [room for room in rooms if room.pods >= group.count]
+    if enough:
+        return min(enough, key=lambda room: (room.pods, room.name))
+    return min(rooms, key=lambda room: (-room.pods, room.name), default=DomainRoom((), NO_NODES, 0))
+
+
+def _domain_rooms(frame: NodeFrame, free: Spaces, group: PodGroup) -> list[DomainRoom]:
+    if group.need is None:
+        return []
+    eligible = frame.eligible(group.demand)
+    alike = [
+        (nodes & eligible, min([vector[place] // amount for place, amount in group.need]))
+        for vector, nodes in free.items()
+        if nodes & eligible
+    ]
+    return [
+        DomainRoom(name, part, sum([(part & nodes).bit_count() * max(0, pods) for nodes, pods in alike]))
+        for name, part in frame.domains(group.demand)
+    ]
+
+
+def largest_domain(table: NodeTable, group: PodGroup) -> DomainRoom | None:
+    """The domain with room for most pods of a group; None where there is no domain."""
+    rooms = _domain_rooms(table.frame, table.free, group)
+    return min(rooms, key=lambda room: (-room.pods, room.name), default=None)
+
+
+def undivided(group: PodGroup) -> PodGroup:
+    """The same pods, as if they might lie in several domains."""
+    return replace(group, demand=replace(group.demand, domain=None)) if group.demand.domain is not None else group
 
 
 # --- reading a table ---------------------------------------------------------------------------------------------

@@ -64,6 +64,24 @@ class NodeMarks:
             found &= self.labels.get(key, {}).get(value, NO_NODES)
         return found
 
+    def keyed(self, keys: Sequence[str]) -> Nodes:
+        """Nodes that have all these labels, whatever their values."""
+        found = self.everywhere
+        for key in keys:
+            with_key = NO_NODES
+            for nodes in self.labels.get(key, {}).values():
+                with_key |= nodes
+            found &= with_key
+        return found
+
+    def split(self, keys: Sequence[str], among: Nodes) -> tuple[tuple[tuple[str, ...], Nodes], ...]:
+        """These nodes by the values of the labels, in the order of the values; nodes that lack one are in no part."""
+        parts: list[tuple[tuple[str, ...], Nodes]] = [((), among)]
+        for key in keys:
+            values = sorted(self.labels.get(key, {}).items())
+            parts = [((*name, value), part & nodes) for name, part in parts for value, nodes in values if part & nodes]
+        return tuple(parts)
+
     def holding(self, requirement: Requirement) -> Nodes:
         """Nodes whose labels meet one selector expression, each distinct value asked once."""
         values = self.labels.get(requirement.key, {})

@@ -5,7 +5,8 @@ none now (FR-NOM-06 keeps "absent" and "away for a while" apart):
 
 1. as it is, promised capacity deducted; 2. as if nothing were promised (held); 3. as if these nodes were empty (others
 must leave); 4. as if taints were tolerated (taint); 5. as if absent nodes were back; 6. as if all declared nodes were
-there. A gang that has no place in any of them never fits.
+there. A gang that has no place in any of them never fits. Pods that must lie together have a place where one domain of
+the topology has room for all of them (FR-SCO-02); where it is only this that they lack, they are told so.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from dispatcher.core.decision import Detail, Fit, Reason, Rejection, Resolver
+from dispatcher.core.decision import Detail, DomainDetail, Fit, Reason, Rejection, Resolver
 from dispatcher.core.ids import FlavorName
 from dispatcher.core.nodes import (
     Demand,
@@ -21,10 +22,12 @@ from dispatcher.core.nodes import (
     Packing,
     PodGroup,
     free_total,
+    largest_domain,
     largest_free,
     node_table,
     pack,
     pod_group,
+    undivided,
 )
 from dispatcher.core.nodeset import NO_NODES, Nodes, first, first_of, members
 from dispatcher.core.place import Broken, Place, held_rejection, taint_rejection
@@ -63,7 +66,7 @@ def judge_nodes(place: Place, groups: tuple[PodGroup, ...], flavors: Flavors) ->
     empty = base.emptied()
     alone = pack(empty, groups)
     if not alone.failed:
-        nodes = tuple(Rejection(Reason.NODES, Resolver.WAIT, lacking.detail(g)) for g in failed)
+        nodes = tuple(lacking.in_use(g) for g in failed)
         return Outlook(Fit.WHEN_OTHERS_LEAVE, nodes, spread=_spread(alone), when_empty=True)
     return _beyond(lacking, empty, tuple(g for g in groups if g.name in alone.failed))
 
@@ -75,6 +78,9 @@ def _beyond(lacking: _Lacking, empty: NodeTable, failed: tuple[PodGroup, ...]) -
         return Outlook(Fit.NEVER, tuple(lacking.taint(g) for g in failed))
     if not pack(empty, _widened(groups, absent=True)).failed:
         return Outlook(Fit.WHEN_OTHERS_LEAVE, tuple(lacking.unavailable(g) for g in failed))
+    apart = tuple(g for g in failed if g.demand.domain is not None and lacking.all_seen(g))
+    if apart and not pack(empty, _widened(tuple(map(undivided, groups)), absent=True)).failed:
+        return Outlook(Fit.NEVER, tuple(lacking.apart(g, empty, Reason.NEVER_FITS, Resolver.OPERATOR) for g in apart))
     mislabelled = tuple(r for g in failed if (r := lacking.mislabelled(g)) is not None)
     if mislabelled:
         return Outlook(Fit.NEVER, mislabelled)
@@ -163,7 +169,8 @@ def _declared(lacking: _Lacking) -> tuple[NodeTable, frozenset[FlavorName]]:
 
 
 def _redrawn(lacking: _Lacking, table: NodeTable) -> tuple[PodGroup, ...]:
-    """The gang's needs on another table. Declared nodes have the flavor's labels only, so own selectors are let go."""
+    """The gang's needs on another table. Declared nodes have the flavor's labels only, so own selectors are let go, and
+    so are domains: in which rack a node will stand nobody declares."""
     redrawn: list[PodGroup] = []
     for group in lacking.groups:
         demand = Demand(group.demand.flavor_labels, tolerations=group.demand.tolerations)
@@ -190,6 +197,28 @@ class _Lacking:
     def detail(self, group: PodGroup) -> Detail:
         """Needed and free of the resource that runs out first, and the most that one node has of it (FR-SCO-02)."""
         return self._detail(group, self.table, self.table.eligible(group.demand))
+
+    def in_use(self, group: PodGroup) -> Rejection:
+        """Others use what it needs; or all that it needs is free, and in no one domain."""
+        if group.demand.domain is not None and not pack(self.table, (undivided(group),)).failed:
+            return self.apart(group, self.table, Reason.TOPOLOGY, Resolver.WAIT)
+        return Rejection(Reason.NODES, Resolver.WAIT, self.detail(group))
+
+    def apart(self, group: PodGroup, table: NodeTable, reason: Reason, resolver: Resolver) -> Rejection:
+        level = group.demand.domain.keys[-1] if group.demand.domain is not None else ""
+        room = largest_domain(table, group)
+        found = DomainDetail(level, group.count, room.pods if room else 0, room.name if room else ())
+        return Rejection(
+            reason, resolver, replace(self._detail(group, table, table.eligible(group.demand)), domain=found)
+        )
+
+    def all_seen(self, group: PodGroup) -> bool:
+        """Whether as many nodes of its flavor are seen as the blueprint declares: none is to come that could stand in
+        the same domain as others."""
+        plan = self.place.site.flavors.get(self.flavors[group.name]) if self.place.site else None
+        if plan is None or plan.nodes is None:
+            return True
+        return self.table.flavored(group.demand.flavor_labels).bit_count() >= plan.nodes.count
 
     def taint(self, group: PodGroup) -> Rejection:
         flavor, table = self.flavors[group.name], self.table
@@ -218,7 +247,7 @@ class _Lacking:
     def mislabelled(self, group: PodGroup) -> Rejection | None:
         """Nodes of the flavor exist, but none has the labels that the pods select by."""
         flavored, marks = self.table.flavored(group.demand.flavor_labels), self.table.frame.marks
-        if not flavored or self.table.selected(group.demand):
+        if not flavored or self.table.selected(undivided(group).demand):
             return None
         for requirement in group.demand.selector:
             if not marks.holding(requirement) & flavored:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from dispatcher.core.ids import ClusterName, DataSetName, DecisionId, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.resources import NOTHING, Resources
+from dispatcher.core.topology import Topology
 from dispatcher.core.traffic import EMPTY, Traffic
 from dispatcher.core.workload import CheckState, HubWorkload, OwnerMeta, PodSet, WorkloadClass
 
@@ -115,6 +116,8 @@ class FlavorView:
     labels: tuple[tuple[str, str], ...] = ()
     taints: tuple[Taint, ...] = ()
     tolerations: tuple[tuple[str, str, str, str], ...] = ()
+    topology: Topology | None = None
+    """The Topology by which Kueue lays the pods that take it; None: it leaves them to the scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,8 @@ class WorkerCopy:
     job_name: str = ""
     preempted_by: str = ""
     """Why it was preempted, where its eviction is that: Kueue's own reason (core/watchdog.py)."""
+    required: tuple[tuple[str, str], ...] = ()
+    """The topology level that a pod set requires, of those that require one."""
 
 
 @dataclass(frozen=True, slots=True)

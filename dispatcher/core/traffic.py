@@ -17,7 +17,7 @@ from dispatcher.core.backfill import Opening, Reservation
 from dispatcher.core.decision import Candidate, Detail, Fit, LookAhead, Reason, Rejection, Resolver
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
 
-_IN_USE = frozenset({Reason.QUOTA, Reason.NODES})
+_IN_USE = frozenset({Reason.QUOTA, Reason.NODES, Reason.TOPOLOGY})
 _NO_ROOM = _IN_USE | {Reason.HELD}
 
 

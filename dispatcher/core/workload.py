@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from dispatcher.core.ids import ClusterName, DataSetName, QueueName, RegionName, StoreName, WorkloadUid
 from dispatcher.core.resources import Resources
+from dispatcher.core.topology import TopologyWish
 
 
 class WorkloadClass(StrEnum):
@@ -52,6 +53,8 @@ class PodSet:
     selector: tuple[Requirement, ...] = ()
     terms: tuple[tuple[Requirement, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    topology: TopologyWish | None = None
+    """What it asks of topology-aware scheduling; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)

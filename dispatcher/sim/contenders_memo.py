@@ -29,7 +29,7 @@ from dispatcher.core.slate import Ground, Slate, Weigh
 from dispatcher.core.snapshot import Hold, Link, Snapshot
 from dispatcher.core.workload import PodSet, Request
 
-_ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.HELD})
+_ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.TOPOLOGY, Reason.HELD})
 _LASTING = frozenset(
     {
         Reason.NOT_LISTED,
@@ -41,6 +41,7 @@ _LASTING = frozenset(
         Reason.NO_SUCH_PRODUCT,
         Reason.UNKNOWN_PRODUCT,
         Reason.LABEL_MISMATCH,
+        Reason.TOPOLOGY_MISMATCH,
         Reason.NEVER_FITS,
         Reason.PRICE_UNKNOWN,
         Reason.DATA_SIZE_UNKNOWN,
@@ -211,7 +212,8 @@ class PatientMemo(CandidateMemo):
 
 
 def _may_fit(index: ClusterIndex, room: Room, kind: _Kind, flavor: FlavorName) -> bool:
-    """A bound from above, by accelerators alone: quota that is free, nodes with that many free, somebody to preempt."""
+    """A bound from above, by accelerators alone: quota that is free, nodes with that many free (in whatever domain of a
+    topology), somebody to preempt."""
     queue, priority, pods = kind
     resource = pods.per_pod.gpu_resource()
     if resource is None or not is_gpu(resource):

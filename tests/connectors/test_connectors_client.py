@@ -16,7 +16,7 @@ from aiohttp import web
 from connectors.kubernetes.body import decoded
 from connectors.kubernetes.client import MERGE_PATCH, ApiClient, Call, Deadlines, watch_timeout
 from connectors.kubernetes.credentials import FileSource
-from connectors.kubernetes.faults import Expired, NotFound, Unauthorized, UnsupportedPatch
+from connectors.kubernetes.faults import Expired, Forbidden, NotFound, Unauthorized, UnsupportedPatch
 from connectors.kubernetes.fields import child, text
 from connectors.kubernetes.kubeconfig import Access, BadKubeconfig, parse
 from dispatcher.core.errors import Conflict, EntrepotError, Refused, Transient
@@ -71,7 +71,7 @@ def access(api: ApiServer, token: str = "t0") -> Access:
     [
         (400, Refused, 1),
         (401, Unauthorized, 2),
-        (403, Refused, 1),
+        (403, Forbidden, 1),
         (404, NotFound, 1),
         (405, Refused, 1),
         (409, Conflict, 1),

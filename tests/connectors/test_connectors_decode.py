@@ -21,6 +21,7 @@ from connectors.kubernetes.loads import Loads
 from connectors.kubernetes.pods import pod_requests
 from dispatcher.core.resources import QuantityError, Resources, parse_quantity
 from dispatcher.core.snapshot import Check, NodeView, Quota, ResourceGroup, StopPolicy, Taint, WorkerCopy
+from dispatcher.core.topology import Topology, TopologyWish
 from dispatcher.core.workload import CheckState, Owner, Requirement, Toleration
 from tests.connectors.objects import (
     T0,
@@ -588,6 +589,36 @@ def test_where_multikueue_keeps_a_kubeconfig(source: Raw, secret: str | None) ->
     found = decode_queues.multikueue_cluster(raw)
     assert found.secret == secret
     assert (found.active, found.reason, found.message) == (False, "ClientConnectionFailed", "refused")
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (None, None),
+        ({"podIndexLabel": "batch.kubernetes.io/job-completion-index"}, None),
+        ({"required": "rack", "podIndexLabel": "i"}, TopologyWish("rack")),
+        ({"preferred": "rack"}, TopologyWish()),
+        ({"unconstrained": True}, TopologyWish()),
+        ({"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2}, TopologyWish()),
+    ],
+)
+def test_what_a_pod_set_asks_of_a_topology(asked: Raw | None, expected: TopologyWish | None) -> None:
+    entry = pod_set() if asked is None else {**pod_set(), "topologyRequest": asked}
+    raw = workload(spec={"podSets": [entry]})
+    assert decode.hub_workload(raw).pod_sets[0].topology == expected
+    level = expected.required if expected is not None else None
+    assert decode.worker_copy(raw).copy.required == ((("main", level),) if level else ())
+
+
+def test_a_flavor_has_the_levels_of_its_topology_where_they_can_be_read() -> None:
+    raw = {"metadata": {"name": "h100"}, "spec": {"nodeLabels": {"gpu": "h100"}, "topologyName": "racks"}}
+    levels = {"metadata": {"name": "racks"}, "spec": {"levels": [{"nodeLabel": "block"}, {"nodeLabel": "rack"}]}}
+    racks, found = decode_queues.topology(levels), decode_queues.flavor(raw)
+    assert racks == Topology("racks", ("block", "rack"))
+    assert decode_queues.with_levels(found, {"racks": racks}).topology == racks
+    assert decode_queues.with_levels(found, {}).topology == Topology("racks")
+    plain = decode_queues.flavor({"metadata": {"name": "h100"}, "spec": {"nodeLabels": {"gpu": "h100"}}})
+    assert decode_queues.with_levels(plain, {"racks": racks}).topology is None
 
 
 def test_a_flavor_with_taints_and_tolerations() -> None:

@@ -484,6 +484,19 @@ async def test_an_optional_kind_that_is_not_served_is_synced_and_looked_for_rare
         await eventually(lambda: not b.informer.absent and api.watching(absent.path))
 
 
+async def test_a_dispensable_kind_that_may_not_be_read_is_done_without(api: ApiServer) -> None:
+    kind = Kind("topologies", f"{KUEUE}/topologies", optional=True, dispensable=True)
+    api.serve(kind.path)
+    api.put(kind.path, named("racks"))
+    api.faults["LIST", kind.path] = always(403)
+    async with bed(api, kind=kind) as b:
+        await eventually(lambda: b.informer.synced and b.informer.absent)
+        assert b.informer.error is None
+        del api.faults["LIST", kind.path]
+        await b.clock.advance(301)
+        await eventually(lambda: not b.informer.absent and len(list(b.informer.cache.items())) == 1)
+
+
 async def test_a_needed_kind_that_is_not_served_is_an_error(api: ApiServer) -> None:
     async with bed(api, kind=Kind("cohorts", f"{KUEUE}/cohorts")) as b:
         await eventually(lambda: b.informer.error is not None)

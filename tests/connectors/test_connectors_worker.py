@@ -16,10 +16,11 @@ from structlog.testing import capture_logs
 from connectors.kubernetes import KubernetesHub, KubernetesWorker, connect_hub, connect_worker
 from connectors.kubernetes.watch import PAGES
 from dispatcher.core.errors import Conflict, Refused
-from dispatcher.core.ids import ClusterName, QueueName
+from dispatcher.core.ids import ClusterName, FlavorName, QueueName
 from dispatcher.core.policy import Credentials
 from dispatcher.core.ports import Stop
 from dispatcher.core.snapshot import Link, link_of
+from dispatcher.core.topology import Topology
 from tests.connectors.apiserver import KUEUE, ApiServer, always, named
 from tests.connectors.objects import cluster_queue, node, pod, workload
 from tests.connectors.support import FakeClock, eventually, in_time, write
@@ -161,6 +162,18 @@ async def test_a_view_in_full(bed: Bed) -> None:
     assert view.copies["team-a", "job-train-1a2b3"].ours
     assert view.error is None
     assert bed.link() is Link.CONNECTED
+
+
+async def test_a_flavor_is_shown_with_the_levels_of_its_topology(bed: Bed) -> None:
+    spec = {"nodeLabels": {"gpu": "h100"}, "topologyName": "racks"}
+    bed.api.put(f"{KUEUE}/resourceflavors", {**named("h100"), "spec": spec})
+    await eventually(lambda: bool(bed.worker.view().flavors))
+    flavor = FlavorName("h100")
+    assert bed.worker.view().flavors[flavor].topology == Topology("racks"), "the API is not served there"
+    bed.api.serve(f"{KUEUE}/topologies")
+    bed.api.put(f"{KUEUE}/topologies", {**named("racks"), "spec": {"levels": [{"nodeLabel": "rack"}]}})
+    await bed.clock.advance(300)
+    await eventually(lambda: bed.worker.view().flavors[flavor].topology == Topology("racks", ("rack",)))
 
 
 async def test_pods_that_take_nothing_are_not_even_asked_for(bed: Bed) -> None:

@@ -297,7 +297,7 @@ async def test_readiness_names_jobsets_that_may_not_be_seen(local_fleet: LocalFl
     assert f'cannot {verb} resource "jobsets"' in error
 
 
-@pytest.mark.parametrize("taken", list(grants(READER_ROLE)), ids=words)
+@pytest.mark.parametrize("taken", [g for g in grants(READER_ROLE) if g.resource != "topologies"], ids=words)
 async def test_a_worker_that_may_not_be_read_in_full_says_what_is_missing(
     local_fleet: LocalFleet, taken: Grant
 ) -> None:
@@ -311,6 +311,26 @@ async def test_a_worker_that_may_not_be_read_in_full_says_what_is_missing(
         await connected.close()
     assert f'cannot {taken.verb} resource "{taken.resource}"' in error
     assert view.synced is (taken.verb == "watch"), "what was never listed is not taken for empty"
+
+
+@pytest.mark.parametrize("verb", ["list", "watch"])
+async def test_a_worker_whose_topologies_may_not_be_read_is_read_without_them(
+    local_fleet: LocalFleet, verb: str
+) -> None:
+    """As with the role of an earlier release: everything else is there, and no error."""
+    clock, taken = SystemClock(), Grant(verb, "kueue.x-k8s.io", "topologies")
+    with without(local_fleet.workers[WORKER], READER_ROLE, taken, rbac.user_name(rbac.READER)):
+        connected = connect_hub(local_fleet.daemon_kubeconfig_path, clock)
+        source = SecretSource(connected.get_secret, rbac.NAMESPACE, rbac.secret_name(WORKER), "kubeconfig")
+        worker = KubernetesWorker(ClusterName(WORKER), ApiClient(WORKER, source, clock), clock)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(worker.run(lambda: None))
+            try:
+                assert await until(lambda: worker.view().synced, bool)
+                assert worker.view().error is None
+            finally:
+                running.cancel()
+        await connected.close()
 
 
 async def error_of(port: KubernetesHub | KubernetesWorker) -> str:

@@ -16,7 +16,7 @@ _LEASE = ("coordination.k8s.io", "leases", _NAMESPACE)
 DAEMON_ON_WORKER: tuple[Verb, ...] = tuple(
     Verb(verb, group, resource)
     for group, resources in (
-        (KUEUE, ("clusterqueues", "localqueues", "cohorts", "resourceflavors", "workloads")),
+        (KUEUE, ("clusterqueues", "localqueues", "cohorts", "resourceflavors", "topologies", "workloads")),
         ("", ("nodes", "pods", "namespaces")),
     )
     for resource in resources

@@ -9,10 +9,10 @@ from functools import partial
 from typing import TypeVar
 
 from connectors.kubernetes.client import JSON, METADATA_LIST, ApiClient, Call
-from connectors.kubernetes.faults import NotFound
+from connectors.kubernetes.faults import Forbidden, NotFound
 from connectors.kubernetes.fields import Raw, child, children, text
 from dispatcher.core.doctor.facts import Unread, Verb
-from dispatcher.core.errors import EntrepotError, Refused
+from dispatcher.core.errors import EntrepotError
 from dispatcher.core.resources import QuantityError
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class Reader:
 
     def missed(self, what: str, error: EntrepotError) -> None:
         """Note what failed; what the apiserver says at length about a refusal repeats what was asked."""
-        short: dict[type[EntrepotError], str] = {NotFound: "not there", Refused: "forbidden"}
+        short: dict[type[EntrepotError], str] = {NotFound: "not there", Forbidden: "forbidden"}
         why = short.get(type(error), str(error))
         self.unread.append(Unread(what, why))
 

@@ -1,0 +1,127 @@
+"""Laws of pods that must lie together, on random small fleets whose nodes stand in racks and blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.core.decide import decide
+from dispatcher.core.memo import CandidateMemo
+from dispatcher.core.nodes import Demand, node_table, pack, pod_group
+from dispatcher.core.snapshot import NodeView, Snapshot, WorkerView
+from dispatcher.core.topology import Topology, TopologyWish
+from dispatcher.core.workload import PodSet, Request
+from tests.core_builders import NOW, flavor, node, pods, policy, request, res, seen, site, worker
+from tests.examples import examples
+from tests.property.worlds import World
+
+BLOCK, RACK = "example.org/block", "example.org/rack"
+NAMES = ("cloud", "onprem")
+few = examples(60)
+levels = st.sampled_from((None, BLOCK, RACK))
+
+
+@st.composite
+def racked(draw: st.DrawFn, most: int = 6) -> tuple[NodeView, ...]:
+    """Nodes in up to two blocks of up to two racks, some of them without a rack, some partly in use."""
+    found = []
+    for at in range(draw(st.integers(1, most))):
+        labels = {BLOCK: draw(st.sampled_from(("b1", "b2"))), RACK: draw(st.sampled_from(("r1", "r2", "")))}
+        given = {key: value for key, value in labels.items() if value}
+        found.append(node(f"n{at}", used=draw(st.sampled_from((0, 0, 4, 8))), labels=given))
+    return tuple(found)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, name: str) -> WorkerView:
+    topology = Topology("racks", draw(st.sampled_from(((BLOCK, RACK), ()))))
+    return worker(name, draw(racked()), flavors=[replace(flavor(), topology=topology)])
+
+
+@st.composite
+def gangs(draw: st.DrawFn) -> tuple[PodSet, ...]:
+    shapes = draw(st.lists(st.tuples(st.integers(1, 3), st.sampled_from((4, 8))), min_size=1, max_size=2))
+    return tuple(pods(count, gpu, name=f"p{i}") for i, (count, gpu) in enumerate(shapes))
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> World:
+    views = tuple(seen(draw(clusters(name))) for name in NAMES)
+    return World(request("g", *draw(gangs())), Snapshot(views), policy([site(name) for name in NAMES]))
+
+
+def wishing(asked: Request, level: str | None) -> Request:
+    return replace(asked, pod_sets=tuple(replace(p, topology=TopologyWish(level)) for p in asked.pod_sets))
+
+
+def eligible(world: World, level: str | None) -> set[str]:
+    return {c.cluster for c in replace(world, request=wishing(world.request, level)).decide().candidates if c.eligible}
+
+
+@few
+@given(fleets())
+def test_the_narrower_the_level_the_fewer_the_clusters(world: World) -> None:
+    """For one pod set alone: several are packed greedily, which may find for a narrow level what it misses without."""
+    single = replace(world, request=replace(world.request, pod_sets=world.request.pod_sets[:1]))
+    anywhere, block, rack = (eligible(single, level) for level in (None, BLOCK, RACK))
+    assert block <= anywhere
+    assert rack <= anywhere
+    with_levels = {
+        c.name
+        for c in single.snapshot.clusters
+        if c.worker is not None and all(f.topology is not None and f.topology.levels for f in c.worker.flavors.values())
+    }
+    assert rack & with_levels <= block, "where levels are known, a rack is a part of a block"
+
+
+@few
+@given(fleets(), levels, st.data())
+def test_the_order_of_nodes_changes_no_answer(world: World, level: str | None, data_: st.DataObject) -> None:
+    asked = replace(world, request=wishing(world.request, level))
+    shuffled = tuple(
+        replace(c, worker=replace(c.worker, nodes=tuple(data_.draw(st.permutations(c.worker.nodes)))))
+        for c in world.snapshot.clusters
+        if c.worker is not None
+    )
+    other = replace(asked, snapshot=Snapshot(shuffled))
+    one, two = asked.decide(), other.decide()
+    assert one.chosen == two.chosen
+    assert [(c.fit, c.rejections, c.placements) for c in one.candidates] == [
+        (c.fit, c.rejections, c.placements) for c in two.candidates
+    ]
+
+
+@few
+@given(fleets(), levels)
+def test_a_memo_changes_no_answer(world: World, level: str | None) -> None:
+    memo = CandidateMemo()
+    for wanted in (world.request, wishing(world.request, level), world.request):
+        told = decide(wanted, world.snapshot, world.policy, NOW, memo)
+        assert repr(told) == repr(decide(wanted, world.snapshot, world.policy, NOW))
+
+
+@few
+@given(racked(8), st.integers(1, 6), st.sampled_from((2, 4, 8)), st.sampled_from((BLOCK, RACK)))
+def test_pods_that_must_lie_together_lie_in_one_domain_and_find_it_where_there_is_one(
+    views: tuple[NodeView, ...], count: int, gpu: int, level: str
+) -> None:
+    table, domain = node_table(views), Topology("t", (BLOCK, RACK)).domain(level)
+    keys = (*domain.keys, *domain.beside)
+    packing = pack(table, [pod_group(table, "g", count, res(gpu), Demand(domain=domain))])
+    rooms: dict[tuple[str, ...], int] = {}
+    for each in views:
+        labels = dict(each.labels)
+        if all(key in labels for key in keys):
+            place = tuple(labels[key] for key in domain.keys)
+            rooms[place] = rooms.get(place, 0) + (8 - each.requested.get("nvidia.com/gpu")) // gpu
+    assert bool(packing.failed) is (max(rooms.values(), default=0) < count)
+    names = table.frame.marks.names
+    taken = {
+        tuple(dict(view.labels)[key] for key in domain.keys)
+        for spot in packing.placed
+        for view in views
+        if spot.nodes >> names.index(view.name) & 1
+    }
+    assert len(taken) <= 1
