@@ -154,9 +154,15 @@ class KubernetesHub:
         try:
             return await self._write(nomination, plain)
         except Conflict:
-            with contextlib.suppress(Conflict, Transient, Refused):
-                self._workloads.offer(await self._newest(nomination))
+            if self._shows_what_it_was(nomination):
+                with contextlib.suppress(Conflict, Transient, Refused):
+                    self._workloads.offer(await self._newest(nomination))
             raise
+
+    def _shows_what_it_was(self, nomination: Nomination) -> bool:
+        """Whether the watch has not brought yet what a write conflicted with: mostly it is faster than the answer."""
+        held = self._workloads.cache.get((nomination.namespace, nomination.name))
+        return held is not None and held.uid == nomination.uid and held.resource_version == nomination.resource_version
 
     async def _newest(self, nomination: Nomination) -> Raw:
         """The Workload as the hub has it now."""

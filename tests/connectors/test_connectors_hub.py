@@ -240,6 +240,15 @@ async def test_fr_rac_01_a_nomination_from_an_old_object_is_a_conflict_and_is_no
     assert bed.hub.view().workloads[UID].evicted_at is not None, "what overtook us is seen at once"
 
 
+async def test_what_the_watch_has_brought_before_a_conflict_is_not_asked_for_again(bed: Bed) -> None:
+    old = nomination(bed, "w1")
+    bed.api.put(WORKLOADS, workload(status={"conditions": [condition("Evicted")], "clusterName": None}))
+    await eventually(lambda: bed.hub.view().workloads[UID].evicted_at is not None)
+    with pytest.raises(Conflict, match="modified"):
+        await bed.hub.nominate(old)
+    assert not bed.api.requests("GET", f"{KUEUE}/namespaces/team-a/workloads")
+
+
 async def test_a_second_workload_of_the_same_name_is_not_nominated_for_the_first(bed: Bed) -> None:
     first = nomination(bed, "w1")
     bed.api.delete(WORKLOADS, "job-train-1a2b3", "team-a")
