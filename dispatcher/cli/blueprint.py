@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from dispatcher.cli import diff
-from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.errors import CliError, ExitCode, unwritable
 from dispatcher.cli.options import Output, OutputOption
 from dispatcher.cli.printing import emit_data
 from dispatcher.config.lint import lint as lint_folder
@@ -57,7 +57,7 @@ def render(
     except ValueError as error:
         raise CliError(str(error), where="--only", fix="name clusters of fleet.yaml", code=ExitCode.USAGE) from None
     except OSError as error:
-        raise _unwritable(error, out) from None
+        raise unwritable(error, str(out)) from None
     if not found.result.ok:
         sys.stderr.write(lint_text(found.result))
         raise typer.Exit(ExitCode.INVALID_BLUEPRINT)
@@ -81,7 +81,7 @@ def schema(
     try:
         written = write_schemas(_folder(folder))
     except OSError as error:
-        raise _unwritable(error, folder) from None
+        raise unwritable(error, str(folder)) from None
     sys.stdout.write("".join(f"{path}\n" for path in written))
 
 
@@ -90,10 +90,6 @@ def _folder(folder: Path) -> Path:
         fix = "name the folder that holds fleet.yaml, queues.yaml, data.yaml and prices.yaml"
         raise CliError(f"{folder} is not a folder", where="DIR", fix=fix, code=ExitCode.USAGE)
     return folder
-
-
-def _unwritable(error: OSError, where: Path | None) -> CliError:
-    return CliError(f"cannot be written: {error.strerror}", where=str(where), fix="name a folder that you may write")
 
 
 def _now() -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
 
 
@@ -36,6 +37,18 @@ class CliError(Exception):
         if self.fix:
             lines.append(f"  fix:   {self.fix}")
         return "\n".join(lines)
+
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""No place is left, whoever asks."""
+
+
+def unwritable(
+    error: OSError, where: str, fix: str = "name a folder that you may write", code: ExitCode = ExitCode.ERROR
+) -> CliError:
+    """What could not be written, and what helps: another place, or room in this one."""
+    helps = "make room there" if error.errno in FULL else fix
+    return CliError(f"cannot be written: {error.strerror}", where=where, fix=helps, code=code)
 
 
 def undecidable(error: Exception) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.errors import FULL, CliError, ExitCode, unwritable
 from dispatcher.cli.usage import usage_error
 
 _HELP = """Which cluster runs my job, and why.
@@ -86,6 +86,7 @@ def run(arguments: Sequence[str], program: str = "entrepot") -> int:
     try:
         command = build("version" if first == "--version" else first)
         code = command(list(arguments), prog_name=program, standalone_mode=False)
+        sys.stdout.flush()  # what does not come out is told, not found when Python ends
     except CliError as error:
         sys.stderr.write(error.text() + "\n")
         return error.code
@@ -99,14 +100,27 @@ def run(arguments: Sequence[str], program: str = "entrepot") -> int:
         sys.stderr.write("interrupted\n")
         return 130
     except BrokenPipeError:
-        # The reader (head, less) has gone: that is its right. Python must not complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()  # the reader (head, less) has gone: that is its right
         return ExitCode.OK
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _give_up_output()
+        sys.stderr.write(unwritable(error, "standard output").text() + "\n")
+        return ExitCode.ERROR
     return code if isinstance(code, int) else ExitCode.OK
+
+
+def _give_up_output() -> None:
+    """Python must not complain again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:
     """Entry point of the `entrepot` and `kubectl-entrepot` scripts."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by whoever starts us: what is said there is for nobody
+            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - open as long as the process
     name = Path(sys.argv[0]).name
     sys.exit(run(sys.argv[1:], "kubectl entrepot" if name.startswith("kubectl-") else "entrepot"))
 

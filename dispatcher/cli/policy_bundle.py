@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.errors import CliError, ExitCode, unwritable
 from dispatcher.cli.options import Output, OutputOption
 from dispatcher.cli.policy_options import HERE, FolderArgument, NowOption, instant
 from dispatcher.cli.printing import emit_data, note
@@ -51,14 +51,17 @@ def keygen(
     """
     key = make_key(secrets.token_bytes(32), secrets.token_bytes(8))
     secret, public = name.with_name(f"{name.name}.key"), name.with_name(f"{name.name}.pub")
+    made: list[Path] = []
     try:
-        with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-            stream.write(key.text())
-        with open(os.open(public, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as stream:
-            stream.write(key.public().text())
+        for path, mode, text in ((secret, 0o600, key.text()), (public, 0o644, key.public().text())):
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as stream:
+                made.append(path)
+                stream.write(text)
     except OSError as error:
+        for path in made:
+            path.unlink(missing_ok=True)
         fix = "name a place that is free and may be written to: a key is never overwritten"
-        raise CliError(f"cannot be written: {error.strerror}", where=str(error.filename), fix=fix) from None
+        raise unwritable(error, str(error.filename or name), fix) from None
     note(f"wrote {secret} (keep it secret) and {public} (for --trusted-keys); key {key.id}")
 
 
@@ -198,6 +201,4 @@ def _write(folder: Path, content: bytes, signature: str) -> None:
             half.write_bytes(written)
             half.replace(folder / name)
     except OSError as error:
-        fix = "name a folder that you may write to"
-        said = f"cannot be written: {error.strerror}"
-        raise CliError(said, where=str(error.filename), fix=fix, code=UNREADABLE) from None
+        raise unwritable(error, str(error.filename or folder), code=UNREADABLE) from None

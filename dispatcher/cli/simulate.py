@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from dispatcher.cli.errors import CliError, ExitCode
+from dispatcher.cli.errors import CliError, ExitCode, unwritable
 from dispatcher.cli.files import unfinished
 from dispatcher.cli.options import Output, OutputOption
 from dispatcher.cli.printing import console, note
@@ -219,8 +219,7 @@ def _make(out: Path) -> None:
         with unfinished(out):
             pass
     except OSError as error:
-        what = f"cannot be made, or not written into: {error.strerror}"
-        raise CliError(what, where=str(out), fix="name a folder that you may write") from None
+        raise unwritable(error, str(out)) from None
 
 
 def _write(found: Comparison, out: Path, forms: Sequence[Form]) -> None:
@@ -238,8 +237,7 @@ def _write(found: Comparison, out: Path, forms: Sequence[Form]) -> None:
             if Form.TEXT in forms:
                 (made / "report.txt").write_text(report_text(found), encoding="utf-8")
     except OSError as error:
-        what = f"cannot be written: {error.strerror}"
-        raise CliError(what, where=str(out), fix="name a folder that you may write") from None
+        raise unwritable(error, str(out)) from None
     note(f"{out}: {', '.join(sorted(path.name for path in out.iterdir() if path.is_file()))}")
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dispatcher.cli.client import Client
-from dispatcher.cli.errors import CliError
+from dispatcher.cli.errors import unwritable
 from dispatcher.cli.files import write_whole
 from dispatcher.cli.options import DEFAULT_SERVER, ServerOption
 from dispatcher.cli.printing import note
@@ -31,6 +31,5 @@ def snapshot(
     try:
         write_whole(out, raw)
     except OSError as error:
-        fix = "name a file that you may write"
-        raise CliError(f"cannot be written: {error.strerror}", where=str(out), fix=fix) from None
+        raise unwritable(error, str(out), "name a file that you may write") from None
     note(f"{out}: {len(raw)} bytes, taken at {view.taken_at.isoformat()} under policy {view.policy_digest}")

@@ -668,3 +668,30 @@ def test_a_reader_that_goes_is_no_failure() -> None:
     ran = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, cwd=ROOT, timeout=60, check=False)
     os.close(write)
     assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", ["version", "--help", "simulate"])
+def test_a_full_disk_behind_standard_output_is_told_in_one_line(arguments: str) -> None:
+    command = [sys.executable, "-m", "dispatcher.cli.main", *arguments.split()]
+    with open("/dev/full", "wb") as full:
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr.splitlines()) == (
+        1,
+        ["error: cannot be written: No space left on device", "  where: standard output", "  fix:   make room there"],
+    )
+
+
+@pytest.mark.slow
+def test_a_closed_standard_output_is_no_failure() -> None:
+    command = f"'{sys.executable}' -m dispatcher.cli.main version >&-"
+    ran = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, cwd=ROOT, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_a_pair_of_keys_is_made_whole_or_not_at_all(entrepot: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "team.pub").write_text("another's")
+    ran = entrepot("policy", "keygen", str(tmp_path / "team"))
+    assert ran.code == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["team.pub"]
+    assert (tmp_path / "team.pub").read_text() == "another's"
