@@ -23,6 +23,7 @@ class Metrics:
     waiting: Gauge = field(init=False)
     holds: Gauge = field(init=False)
     held_gpus: Gauge = field(init=False)
+    ghosts: Gauge = field(init=False)
     cluster_link: Gauge = field(init=False)
     cluster_age: Gauge = field(init=False)
     hub_age: Gauge = field(init=False)
@@ -73,6 +74,7 @@ class Metrics:
             "waiting": Gauge("entrepot_workloads", "Hub workloads by phase", ["phase"], registry=r),
             "holds": Gauge("entrepot_holds", "Open holds", registry=r),
             "held_gpus": Gauge("entrepot_held_gpus", "GPUs under hold", ["cluster"], registry=r),
+            "ghosts": Gauge("entrepot_ghosts", "Room charged for what is not there", ["cluster", "kind"], registry=r),
             "cluster_link": Gauge(
                 "entrepot_cluster_link", "1 for the state a worker is in", ["cluster", "link"], registry=r
             ),

@@ -14,6 +14,7 @@ from dispatcher.core.backfill import Expected
 from dispatcher.core.decision import Decision
 from dispatcher.core.declaration import InputProblem as InputProblem
 from dispatcher.core.footing import Footing
+from dispatcher.core.ghosts import Ghost
 from dispatcher.core.history import NO_HISTORY, Usual
 from dispatcher.core.idle import Standing as IdleStanding
 from dispatcher.core.ids import ClusterName, WorkloadUid
@@ -105,6 +106,8 @@ class FleetState:
     """What decisions have brought into the data caches of clusters (loops/caches.py)."""
     catalog: CatalogStatus | None = None
     """For people; what decisions go by is `policy.catalog`."""
+    ghosts: tuple[Ghost, ...] = ()
+    """Room that is charged for what is not there, as of the last look (loops/gauges.py); no decision reads it."""
 
     def hub_view(self) -> HubView:
         return self.hub.view()

@@ -34,6 +34,8 @@ class Loads:
         self._stale: set[str] = set()
         """Nodes whose object or load has changed since they were built."""
         self._built: dict[str, NodeView] = {}
+        self._astray: set[str] = set()
+        """Nodes that have pods and are not there."""
         nodes.listen(self._node_changed)
         pods.listen(self._pod_changed)
 
@@ -42,6 +44,7 @@ class Loads:
         self._work_in()
         for name in self._stale:
             node = self._nodes.get(("", name))
+            (self._astray.add if node is None and name in self._asked else self._astray.discard)(name)
             if node is None:
                 self._built.pop(name, None)
             elif name in self._asked:
@@ -51,6 +54,10 @@ class Loads:
                 self._built[name] = node
         self._stale.clear()
         return tuple(self._built[name] for name in sorted(self._built))
+
+    def astray(self) -> tuple[tuple[str, int], ...]:
+        """Nodes that are not there and have pods all the same, by name, with their number. As of the last `nodes`."""
+        return tuple((name, self._asked[name][PODS]) for name in sorted(self._astray))
 
     def copies(self, records: Cache[CopyRecord]) -> Mapping[tuple[str, str], WorkerCopy]:
         """Copies by (namespace, name) in that order, each with the number of its job's pods that are on nodes."""

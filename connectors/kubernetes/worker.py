@@ -54,7 +54,7 @@ class KubernetesWorker:
         self._namespaces = self._add(
             Kind("namespaces", "/api/v1/namespaces", metadata_only=True), decode_nodes.namespace
         )
-        loads = Loads(self._nodes.cache, self._pods.cache)
+        self._loads = loads = Loads(self._nodes.cache, self._pods.cache)
         self._nodes_part = Part(
             loads.nodes,
             lambda: self._nodes.cache.revision,
@@ -112,6 +112,7 @@ class KubernetesWorker:
             flavors={flavor.name: with_levels(flavor, topologies) for _, flavor in self._flavors.cache.items()},
             nodes=self._nodes_part.get(),
             copies=self._copies_part.get(),
+            astray=self._loads.astray(),
         )
 
     def _informer(self, name: str, path: str, projection: Callable[[Raw], T | None]) -> Informer[T]:

@@ -47,7 +47,9 @@ def doctor(  # noqa: PLR0913 - one parameter an option: that is how typer declar
     ] = 60.0,
     server: Annotated[
         str | None,
-        typer.Option("--server", envvar="ENTREPOT_SERVER", help="ask this daemon what it sees of data", metavar="URL"),
+        typer.Option(
+            "--server", envvar="ENTREPOT_SERVER", help="ask this daemon what it sees of data and ghosts", metavar="URL"
+        ),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:

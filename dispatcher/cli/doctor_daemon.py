@@ -1,4 +1,5 @@
-"""What the doctor asks a daemon: only that one sees catalog and stores from where it runs, and with its keys."""
+"""What the doctor asks a daemon: only that one sees catalog and stores from where it runs, and with its keys, and only
+it has looked at the clusters for long enough to know a ghost."""
 
 from __future__ import annotations
 
@@ -6,13 +7,13 @@ from collections.abc import Callable
 
 from dispatcher.cli.client import Client
 from dispatcher.cli.errors import CliError
-from dispatcher.core.doctor.facts import CatalogFacts, DaemonFacts, ReplicaFacts
+from dispatcher.core.doctor.facts import CatalogFacts, DaemonFacts, GhostFacts, ReplicaFacts
 from dispatcher.web.data import CatalogView, DataSetList
-from dispatcher.web.models import HealthView
+from dispatcher.web.models import ClusterList, HealthView
 
 
 def ask_daemon(server: str, progress: Callable[[str], None]) -> DaemonFacts:
-    """What it says of data. One that does not answer is a fact, like a cluster that does not.
+    """What it says of data and of ghosts. One that does not answer is a fact, like a cluster that does not.
 
     Raises:
         CliError: `server` is no URL.
@@ -21,6 +22,7 @@ def ask_daemon(server: str, progress: Callable[[str], None]) -> DaemonFacts:
         progress(f"asking {client.server}")
         try:
             view, _ = client.get(DataSetList, "/v1/data")
+            fleet, _ = client.get(ClusterList, "/v1/clusters")
         except CliError as error:
             return DaemonFacts(client.server, str(error))
         replicas = tuple(
@@ -30,7 +32,8 @@ def ask_daemon(server: str, progress: Callable[[str], None]) -> DaemonFacts:
             if seen.presence is not None
         )
         catalog = _catalog(view.catalog) if view.catalog is not None else None
-        return DaemonFacts(client.server, "", _leads(client), catalog, replicas)
+        ghosts = tuple(GhostFacts(c.name, g.kind, g.name, g.text) for c in fleet.items for g in c.ghosts)
+        return DaemonFacts(client.server, "", _leads(client), catalog, replicas, ghosts)
 
 
 def _leads(client: Client) -> bool | None:

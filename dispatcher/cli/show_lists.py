@@ -239,6 +239,8 @@ def clusters_page(view: ClusterList, out: Console, wide: bool) -> None:
         for room in item.rooms:
             if room.gap is not None:
                 out.print(Text(f"{item.name}: {room.gap}", style="yellow"))
+        for ghost in item.ghosts:
+            out.print(Text(f"{item.name}: ghost: {ghost.text}", style="yellow"))
 
 
 def _numbers(item: ClusterView, wide: bool) -> tuple[str, ...]:
@@ -267,6 +269,8 @@ def _seen(item: ClusterView) -> str:
     stopped = [q.name for q in item.queues if not q.active or q.stop_policy.value != "None"]
     if stopped:
         parts.append(f"stopped queues: {', '.join(stopped)}")
+    if item.ghosts:
+        parts.append(f"{len(item.ghosts)} ghost{'s' if len(item.ghosts) > 1 else ''} (-o wide)")
     return "; ".join(parts)
 
 

@@ -230,6 +230,8 @@ class WorkerView:
     flavors: Mapping[FlavorName, FlavorView] = field(default_factory=dict)
     nodes: tuple[NodeView, ...] = ()
     copies: Mapping[tuple[str, str], WorkerCopy] = field(default_factory=dict)
+    astray: tuple[tuple[str, int], ...] = ()
+    """Nodes that are in no list and on which pods still are, with their number. For people; no decision reads it."""
 
 
 class Link(StrEnum):

@@ -1,14 +1,15 @@
-"""Gauges of what we see: phases of hub workloads, links and ages of clusters, open holds."""
+"""Gauges of what we see: phases of hub workloads, links and ages of clusters, open holds, ghosts."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from dispatcher.core.snapshot import HubView, Link, link_of
+from dispatcher.core import ghosts
+from dispatcher.core.snapshot import Hold, HubView, Link, link_of
 from dispatcher.core.waiting import Peers, Phase, standing
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health
@@ -26,6 +27,7 @@ class GaugeLoop:
     _started_at: datetime = field(init=False)
     """What was never seen is as old as we are: an alert on age must not sleep because there is nothing to see."""
     _counted: tuple[HubView, Mapping[Phase, int]] | None = None
+    _sightings: ghosts.Sightings = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._started_at = self.state.clock.now()
@@ -46,12 +48,23 @@ class GaugeLoop:
         metrics.input_problems.set(len(self.state.problems))
         self._clusters()
         holds = self.state.all_holds()
+        self._ghosts(holds, now)
         metrics.holds.set(len(holds))
         held = Counter[str]()
         for hold in holds:
             held[hold.cluster] += sum(count * per_pod.gpus() for _, count, per_pod, _ in hold.usage)
         for name in self.state.workers:
             metrics.held_gpus.labels(name).set(held.get(name, 0))
+
+    def _ghosts(self, holds: Sequence[Hold], now: datetime) -> None:
+        state, limit = self.state, self.state.policy.limits.silence_limit_s
+        views = state.worker_views()
+        seen = {name: v if link_of(v, limit, now) is Link.CONNECTED else None for name, v in views.items()}
+        state.ghosts, self._sightings = ghosts.look(self._sightings, seen, holds, now)
+        counted = Counter((ghost.cluster, ghost.kind) for ghost in state.ghosts)
+        for name in views:
+            for kind in ghosts.GhostKind:
+                self.metrics.ghosts.labels(name, kind).set(counted[name, kind])
 
     def _phases(self, hub: HubView) -> Mapping[Phase, int]:
         """How many stand where; counted anew only where the hub shows something else than at the last look."""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from dispatcher.core.explain_findings import law_text
+from dispatcher.core.explain_room import ghost_text
+from dispatcher.core.ghosts import Ghost
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.policy import ClusterPolicy, Policy
 from dispatcher.core.rulings import standing_of
@@ -22,6 +24,7 @@ from dispatcher.web.models import (
     WorkerQueueView,
 )
 from dispatcher.web.models_law import LawView
+from dispatcher.web.models_room import GhostView
 from dispatcher.web.rooms import rooms
 from dispatcher.web.status import age_s, link_text
 
@@ -56,6 +59,19 @@ def _cluster(seen: ClusterSnapshot, look: Look) -> ClusterView:
         holds=len(holds),
         held_gpus=sum(_gpus(hold) for hold in holds),
         rooms=rooms(known) if known is not None else (),
+        ghosts=tuple(_ghost(ghost, look.now) for ghost in look.state.ghosts if ghost.cluster == seen.name),
+    )
+
+
+def _ghost(ghost: Ghost, now: datetime) -> GhostView:
+    return GhostView(
+        kind=ghost.kind,
+        name=ghost.name,
+        since=ghost.since,
+        age_s=age_s(ghost.since, now),
+        pods=ghost.pods,
+        gpus=ghost.gpus,
+        text=ghost_text(ghost, now),
     )
 
 

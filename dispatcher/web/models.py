@@ -21,7 +21,7 @@ from dispatcher.web.models_footing import FootingView
 from dispatcher.web.models_idle import IdleView
 from dispatcher.web.models_law import FindingView, LawView
 from dispatcher.web.models_order import ExpectedView, TurnView
-from dispatcher.web.models_room import GapView, RoomView
+from dispatcher.web.models_room import GapView, GhostView, RoomView
 from dispatcher.web.wire import Wire as Wire
 
 
@@ -385,6 +385,8 @@ class ClusterView(Wire):
     held_gpus: int
     rooms: tuple[RoomView, ...] = ()
     """What each of its queues has free of its accelerators."""
+    ghosts: tuple[GhostView, ...] = ()
+    """Room that is charged there for what has not been there for long."""
 
 
 class ClusterList(Wire):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from dispatcher.core.ghosts import GhostKind
 from dispatcher.web.wire import Wire
 
 
@@ -30,4 +33,17 @@ class GapView(Wire):
     """Where queues and pods give different accounts of what is in use on a cluster."""
 
     cluster: str
+    text: str
+
+
+class GhostView(Wire):
+    """Room that is charged on a cluster for something that is not there, for longer than goes well."""
+
+    kind: GhostKind
+    name: str
+    """The workload's namespace/name, or the node's."""
+    since: datetime
+    age_s: int
+    pods: int
+    gpus: int | None
     text: str

@@ -17,6 +17,8 @@ from connectors.kubernetes import KubernetesHub, KubernetesWorker, connect_hub, 
 from connectors.kubernetes.watch import PAGES
 from dispatcher.core.errors import Conflict, Refused
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName
+from dispatcher.core.index import index_view
+from dispatcher.core.nodes import largest_free
 from dispatcher.core.policy import Credentials
 from dispatcher.core.ports import Stop
 from dispatcher.core.snapshot import Link, link_of
@@ -162,6 +164,50 @@ async def test_a_view_in_full(bed: Bed) -> None:
     assert view.copies["team-a", "job-train-1a2b3"].ours
     assert view.error is None
     assert bed.link() is Link.CONNECTED
+
+
+async def test_fr_sco_12_pods_count_where_they_are_and_not_where_they_were_assigned(bed: Bed) -> None:
+    """The worker's Kueue has recorded n1 for the job; its pod runs on n4."""
+    assigned = {
+        "name": "main",
+        "count": 1,
+        "flavors": {"nvidia.com/gpu": "h100"},
+        "resourceUsage": {"nvidia.com/gpu": "8"},
+        "topologyAssignment": {
+            "levels": ["kubernetes.io/hostname"],
+            "slices": [{"domainCount": 1, "valuesPerLevel": [{"universal": "n1"}], "podCounts": {"universal": 1}}],
+        },
+    }
+    there = workload(labels={"kueue.x-k8s.io/multikueue-origin": "hub1"})
+    there["status"]["admission"]["podSetAssignments"] = [assigned]
+    bed.api.put(f"{KUEUE}/workloads", there)
+    bed.api.put(NODES, node("n1"))
+    bed.api.put(NODES, node("n4"))
+    bed.api.put(PODS, pod("p", "n4", "8", labels={"batch.kubernetes.io/job-name": "train"}))
+    await eventually(lambda: any(copy.bound_pods for copy in bed.worker.view().copies.values()))
+    await eventually(lambda: len(bed.worker.view().nodes) == 2)
+    free = index_view(bed.worker.view()).base.nodes
+    assert {name: largest_free(free, 1 << at, "nvidia.com/gpu") for at, name in enumerate(free.frame.marks.names)} == {
+        "n1": 8,
+        "n4": 0,
+    }
+
+
+async def test_fr_sco_12_pods_on_a_node_that_is_gone_are_seen(bed: Bed) -> None:
+    bed.api.put(NODES, node("n1"))
+    bed.api.put(PODS, pod("p", "n1", "8"))
+    bed.api.put(PODS, pod("q", "n1", "0"))
+    await eventually(lambda: bed.worker.view().nodes and bed.worker.view().nodes[0].requested.items)
+    assert bed.worker.view().astray == ()
+    bed.api.delete(NODES, "n1")
+    await eventually(lambda: bed.worker.view().astray == (("n1", 2),))
+    bed.api.put(NODES, node("n1"))
+    await eventually(lambda: bed.worker.view().astray == ())
+    bed.api.delete(NODES, "n1")
+    for name in ("p", "q"):
+        bed.api.delete(PODS, name, "team-a")
+    await eventually(lambda: not bed.worker.view().nodes)
+    await eventually(lambda: bed.worker.view().astray == ())
 
 
 async def test_a_flavor_is_shown_with_the_levels_of_its_topology(bed: Bed) -> None:

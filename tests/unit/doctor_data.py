@@ -1,4 +1,5 @@
-"""Rows of the doctor's table about data: the catalog's endpoint, the stores' buckets, their keys."""
+"""Rows of the doctor's table about what only a daemon sees: the catalog's endpoint, the stores' buckets, ghosts; and
+about the keys of data."""
 
 from __future__ import annotations
 
@@ -6,7 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from dispatcher.core.doctor import Code
-from dispatcher.core.doctor.facts import CatalogFacts, DaemonFacts, DataKeyFacts, FleetFacts, ReplicaFacts, Verb
+from dispatcher.core.doctor.facts import (
+    CatalogFacts,
+    DaemonFacts,
+    DataKeyFacts,
+    FleetFacts,
+    GhostFacts,
+    ReplicaFacts,
+    Verb,
+)
+from dispatcher.core.ghosts import GhostKind
 from dispatcher.core.ids import StoreName
 from dispatcher.core.policy import Catalog, CatalogSource, CatalogStanding, Credentials, ObjectSource
 from dispatcher.core.replicas import Presence
@@ -45,7 +55,15 @@ def replicas(*found: ReplicaFacts, leads: bool | None = True) -> Change:
     return says(replicas=found, leads=leads)
 
 
+GHOST = GhostFacts("onprem", GhostKind.NO_PODS, "team/train", "16 GPUs are taken by it, and it has no pod")
+
 DATA_ROWS: tuple[Row, ...] = (
+    Row(
+        Code.GHOST,
+        "room that is charged for what is not there, as the daemon saw it",
+        lambda facts: replace(facts, daemon=DaemonFacts("http://daemon", ghosts=(GHOST,))),
+        lambda facts: replace(facts, daemon=DaemonFacts("http://daemon")),
+    ),
     Row(
         Code.DATA_NOT_ASKED,
         "a catalog and a bucket that nobody asked the daemon about are not known to be well",

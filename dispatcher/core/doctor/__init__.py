@@ -7,6 +7,7 @@ from dispatcher.core.doctor.check_access import check_access
 from dispatcher.core.doctor.check_blueprint import check_blueprint
 from dispatcher.core.doctor.check_config import check_config
 from dispatcher.core.doctor.check_data import check_data
+from dispatcher.core.doctor.check_ghosts import check_ghosts
 from dispatcher.core.doctor.check_jobs import check_jobs
 from dispatcher.core.doctor.check_kubeconfigs import check_kubeconfigs
 from dispatcher.core.doctor.check_multikueue import check_multikueue
@@ -29,6 +30,7 @@ _CHECKS = (
     check_kubeconfigs,
     check_queues,
     check_nodes,
+    check_ghosts,
     check_jobs,
     check_blueprint,
     check_data,

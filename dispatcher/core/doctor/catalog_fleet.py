@@ -237,6 +237,14 @@ FLEET_ENTRIES: dict[Code, Entry] = {
         "12",
         "add the spelling to products.NAME.aliases in fleet.yaml, or correct the label",
     ),
+    Code.GHOST: Entry(
+        Group.NODES,
+        _W,
+        "room is charged for what has not been there for a quarter of an hour (asked of the daemon: --server)",
+        "the cluster looks fuller than it is, and nobody comes to clear it",
+        "FR-SCO-12",
+        "find out what is gone, and delete what is left of it",
+    ),
     # --- jobs
     Code.TTL_SHORT: Entry(
         Group.JOBS,

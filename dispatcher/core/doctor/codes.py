@@ -124,6 +124,7 @@ class Code(StrEnum):
     QUEUE_NOT_IN_BLUEPRINT = "queue-not-in-blueprint"
     FLAVOR_NOT_ON_WORKER = "flavor-not-on-worker"
     NODES_DIFFER = "nodes-differ"
+    GHOST = "ghost"
     DATA_NOT_ASKED = "data-not-asked"
     DATA_KEY_MISSING = "data-key-missing"
     DATA_KEY_DENIED = "data-key-denied"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from dispatcher.core.ghosts import GhostKind
 from dispatcher.core.policy import CatalogStanding, Policy
 from dispatcher.core.replicas import Presence
 from dispatcher.core.snapshot import ClusterQueueView, CohortView, FlavorView, LocalQueueView, NodeView
@@ -370,14 +371,26 @@ class ReplicaFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class GhostFacts:
+    """Room that is charged on a cluster for what is not there (core/ghosts.py), in the daemon's words."""
+
+    cluster: str
+    kind: GhostKind
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonFacts:
-    """What the daemon at `server` says of data. `leads` False: it stands by, and others look; None: not known."""
+    """What the daemon at `server` says of data and of ghosts. `leads` False: it stands by, and others look; None: it is
+    not known."""
 
     server: str
     error: str = ""
     leads: bool | None = None
     catalog: CatalogFacts | None = None
     replicas: tuple[ReplicaFacts, ...] = ()
+    ghosts: tuple[GhostFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
