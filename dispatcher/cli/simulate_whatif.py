@@ -82,13 +82,18 @@ def _place(decision: Decision, cost: int | None) -> str:
 
 
 def _because(turn: Turn) -> str:
-    """The sentence of the decision that would be made."""
-    from dispatcher.core.explain import sentence
+    """What closes the place that it has now, where something does, and the sentence of the decision that would be made.
+    One that waits tells of every place itself."""
+    from dispatcher.core.explain import headline, sentence
     from dispatcher.sim.whatif import Effect
 
     if turn.then is None:
         return "its queue is not in the changed plan"
-    return sentence(turn.then) if turn.effect is not Effect.SAME else ""
+    if turn.effect is Effect.SAME:
+        return ""
+    told = sentence(turn.then)
+    closed = turn.closed if turn.then.chosen is not None else None
+    return told if closed is None else f"{headline(closed)}; {told}"
 
 
 def _data(found: WhatIf) -> dict[str, Any]:

@@ -9,11 +9,11 @@ runs is `policy diff`'s answer (core/impact.py); this one is about where the que
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from dispatcher.core.decide import decide, hold_of
-from dispatcher.core.decision import Decision
+from dispatcher.core.decision import Candidate, Decision
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.policy import Policy
@@ -54,6 +54,14 @@ class Turn:
         before, after = cost_of(self.now), cost_of(self.then)
         return None if before is None or after is None else after - before
 
+    @property
+    def closed(self) -> Candidate | None:
+        """The place that it has now, where the changed blueprint closes it: a law, or a cap on what it may cost."""
+        if self.then is None or self.now.chosen is None or self.now.chosen == self.then.chosen:
+            return None
+        former = self.then.candidate(self.now.chosen)
+        return former if former is not None and former.rejections else None
+
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
@@ -85,7 +93,9 @@ def without(snapshot: Snapshot, before: Policy, after: Policy) -> Snapshot:
     """The fleet as the changed blueprint knows it: what it no longer names is gone, what it adds nobody has seen."""
     gone = before.clusters.keys() - after.clusters.keys()
     clusters: tuple[ClusterSnapshot, ...] = tuple(c for c in snapshot.clusters if c.name not in gone)
-    return Snapshot(clusters, tuple(hold for hold in snapshot.holds if hold.cluster not in gone), snapshot.traffic)
+    return replace(
+        snapshot, clusters=clusters, holds=tuple(hold for hold in snapshot.holds if hold.cluster not in gone)
+    )
 
 
 def _decided(queue: Sequence[Work], book: Workbook, snapshot: Snapshot, policy: Policy) -> dict[WorkloadUid, Decision]:

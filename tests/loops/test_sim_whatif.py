@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,22 +15,28 @@ from dispatcher.cli.files import unfinished, write_whole
 from dispatcher.cli.main import run
 from dispatcher.core.illegal import Sight
 from dispatcher.core.policy import Policy
+from dispatcher.core.snapshot import Stake
 from dispatcher.core.work import Workbook, workbook
+from dispatcher.core.workload import WorkloadClass
 from dispatcher.logs import get_logger
-from dispatcher.sim.whatif import Effect, cost_of, what_if
+from dispatcher.sim.whatif import Effect, cost_of, what_if, without
 from dispatcher.store.documents import encode_snapshot, taken_snapshot
 from tests.loops.bench import CONFIG, Bench
 from tests.loops.jobs import gang
 
 
-def waiting(bench: Bench, *names: str) -> Workbook:
-    """Jobs that have their quota on the hub, and nobody has decided on."""
-    for name in names:
-        bench.fleet.submit(gang(name))
+def waiting(bench: Bench, reads: Mapping[str, str | None]) -> Workbook:
+    """Jobs that have their quota on the hub, and nobody has decided on, with the data sets that they read."""
+    for name, data in reads.items():
+        bench.fleet.submit(gang(name, says={"datasets": data} if data is not None else {}))
     bench.clock.advance(1.0)
     bench.fleet.advance()
     state = bench.state
     return workbook(Sight(state.hub_view(), state.worker_views(), state.policy, {}, bench.clock.now()))
+
+
+def plainly(*names: str) -> Mapping[str, str | None]:
+    return dict.fromkeys(names)
 
 
 def dearer(policy: Policy, times: int) -> Policy:
@@ -40,7 +48,7 @@ def dearer(policy: Policy, times: int) -> Policy:
 
 
 async def test_the_same_blueprint_changes_nothing(bench: Bench) -> None:
-    book = waiting(bench, "train-1", "train-2")
+    book = waiting(bench, plainly("train-1", "train-2"))
 
     found = what_if(book, bench.state.snapshot(bench.clock.now()), bench.state.policy)
 
@@ -49,7 +57,7 @@ async def test_the_same_blueprint_changes_nothing(bench: Bench) -> None:
 
 
 async def test_another_price_is_told_in_money(bench: Bench) -> None:
-    book = waiting(bench, "train-1")
+    book = waiting(bench, plainly("train-1"))
 
     (turn,) = what_if(book, bench.state.snapshot(bench.clock.now()), dearer(bench.state.policy, 2)).turns
 
@@ -61,7 +69,7 @@ async def test_another_price_is_told_in_money(bench: Bench) -> None:
 
 
 async def test_a_cluster_less_sends_its_jobs_elsewhere_or_keeps_them_back(bench: Bench) -> None:
-    book = waiting(bench, "train-1")
+    book = waiting(bench, plainly("train-1"))
     policy = bench.state.policy
     snapshot = bench.state.snapshot(bench.clock.now())
     (before,) = what_if(book, snapshot, policy).turns
@@ -77,7 +85,7 @@ async def test_a_cluster_less_sends_its_jobs_elsewhere_or_keeps_them_back(bench:
 
 
 async def test_those_before_in_the_queue_take_their_places_from_those_behind(bench: Bench) -> None:
-    book = waiting(bench, *(f"train-{number:02d}" for number in range(40)))
+    book = waiting(bench, plainly(*(f"train-{number:02d}" for number in range(40))))
 
     found = what_if(book, bench.state.snapshot(bench.clock.now()), bench.state.policy)
 
@@ -86,11 +94,79 @@ async def test_those_before_in_the_queue_take_their_places_from_those_behind(ben
     assert places[-1] is None
 
 
+def test_the_changed_fleet_is_the_same_but_for_what_it_no_longer_names(bench: Bench) -> None:
+    stakes = {"autonomy/train-1": Stake(WorkloadClass.TRAINING, 3600)}
+    snapshot = replace(bench.state.snapshot(bench.clock.now()), wall_ahead_s=30, stakes=stakes)
+    policy = bench.state.policy
+    assert without(snapshot, policy, policy) == snapshot
+    less = replace(policy, clusters={n: c for n, c in policy.clusters.items() if n != "cloud-c-us"})
+    changed = without(snapshot, policy, less)
+    assert [c.name for c in changed.clusters] == [c.name for c in snapshot.clusters if c.name != "cloud-c-us"]
+    assert (changed.wall_ahead_s, changed.stakes) == (30, stakes)
+
+
+NOT_AT_HOME = """\
+rules:
+  internal-not-at-home:
+    labels: [internal]
+    flows: [process, cache]
+    effect: forbid
+    when:
+      destination.country: {in: [%s]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("countries", "effect", "then", "because"),
+    [
+        ("DE", "elsewhere", "cloud-a-fi", "onprem-eu is not legal for radar-2026"),
+        ("DE, FI, FR, US", "kept-back", None, "waits: no cluster of 4 fits now"),
+        ("JP", "same", "onprem-eu", ""),
+    ],
+    ids=["closes the place that it has", "closes every place", "closes no place that there is"],
+)
+async def test_a_rule_more_is_told_by_name_from_the_command_line(
+    bench: Bench,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    countries: str,
+    effect: str,
+    then: str,
+    because: str,
+) -> None:
+    """One job reads data that the rule binds, another public data. The rule is in a copy of the blueprint's folder."""
+    book = waiting(bench, {"bound": "radar-2026", "free": "public-roads"})
+    state, now = bench.state, bench.clock.now()
+    file, changed = tmp_path / "now.json", tmp_path / "changed"
+    file.write_bytes(encode_snapshot(taken_snapshot(state.hub_view(), state.snapshot(now), "p", now, book)))
+    shutil.copytree(CONFIG, changed)
+    (changed / "residency" / "more.yaml").write_text(NOT_AT_HOME % countries)
+
+    code = run(["simulate", "--from-snapshot", str(file), "--blueprint", str(changed), "-o", "json"])
+
+    told = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert told["policy_now"] != told["policy_then"]
+    found = {each["job"]: each for each in told["workloads"]}
+    assert found["free"]["effect"] == "same"
+    bound = found["bound"]
+    assert (bound["effect"], bound["now"]["cluster"], bound["then"]["cluster"]) == (effect, "onprem-eu", then)
+    assert bound["because"].startswith(because)
+    if effect != "same":
+        assert "rule internal-not-at-home" in bound["because"]
+        assert "residency/more.yaml:" in bound["because"]
+
+    assert run(["simulate", "--from-snapshot", str(file), "--blueprint", str(changed), "-o", "wide"]) == 0
+    table = capsys.readouterr().out
+    counts = {"same": "2 same", "elsewhere": "1 elsewhere, 1 same", "kept-back": "1 kept-back, 1 same"}
+    assert f"2 wait: {counts[effect]}" in table
+
+
 @pytest.mark.parametrize("output", ["table", "wide", "json"])
 async def test_the_command_tells_it(
     bench: Bench, tmp_path: Path, output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    book = waiting(bench, "train-1")
+    book = waiting(bench, plainly("train-1"))
     state, now = bench.state, bench.clock.now()
     file = tmp_path / "now.json"
     file.write_bytes(encode_snapshot(taken_snapshot(state.hub_view(), state.snapshot(now), "p", now, book)))
