@@ -17,7 +17,7 @@ from dispatcher.store import SqlStore, open_records
 from dispatcher.store import shown as shown_name
 from dispatcher.web import decisions as shown
 from dispatcher.web.models import DecisionList, DecisionView, WhyNotView, WhyView
-from dispatcher.web.why import HISTORY, why_from_records
+from dispatcher.web.why import HISTORY, runs_shown, why_from_records
 
 T = TypeVar("T")
 
@@ -30,7 +30,9 @@ class Records:
         self.where = shown_name(target)
 
     def why(self, ref: JobRef) -> WhyView:
-        return why_from_records(self._history(ref, HISTORY), from_records=True)
+        history = self._history(ref, HISTORY)
+        runs = self._read(lambda store: store.ended_runs(history[0].key, HISTORY))
+        return why_from_records(history, runs_shown(runs), from_records=True)
 
     def why_not(self, ref: JobRef, cluster: str) -> WhyNotView:
         return shown.why_not(self._history(ref, 1)[0], ClusterName(cluster), from_records=True)

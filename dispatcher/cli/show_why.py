@@ -63,6 +63,7 @@ def why_page(view: WhyView, out: Console, wide: bool) -> None:
     _waits(view, out)
     _gaps(view, out)
     _changes(view, out)
+    _runs(view, out)
     _history(view.history, view.history_error, out)
     _footer(view, out)
 
@@ -84,6 +85,15 @@ def _turn(view: WhyView, out: Console) -> None:
         lines.append(f"when it starts is {told.expected_unknown}")
     for line in lines:
         _indented(out, Text(line))
+
+
+def _runs(view: WhyView, out: Console) -> None:
+    """What it has used so far: its ended runs, newest first."""
+    if not view.runs:
+        return
+    _section(out, "What it used")
+    for run in view.runs[:_HISTORY]:
+        _indented(out, Text(f"{clock(run.begun_at)}  {run.text}"))
 
 
 def why_not_page(view: WhyNotView, out: Console, wide: bool) -> None:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from dispatcher.core.decision import Decision, Outcome
+from dispatcher.core.energy import Drawn, EndedRun
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.lease import LeaseRecord
 from dispatcher.core.replay import Inputs, Record
@@ -61,8 +62,9 @@ class ObjectsPort(Protocol):
 class UseLog(Protocol):
     """What teams had of the fleet, kept so that their shares do not begin at nothing after a restart."""
 
-    async def keep(self, runs: Sequence[Run]) -> None:
-        """Record begins and ends, all or nothing; of a run that is known, what is told of it now. Raises Transient."""
+    async def keep(self, runs: Sequence[Run], drawn: Mapping[tuple[WorkloadUid, datetime], Drawn]) -> None:
+        """Record begins and ends, all or nothing; of a run that is known, what is told of it now. What it draws, where
+        that is not told, stays as it was told before. Raises Transient."""
 
     async def recall(self, since: datetime, most: int) -> Sequence[Run]:
         """Those that go on, then those that ended since, newest first; at most so many. Raises Transient."""
@@ -322,6 +324,10 @@ class Store(Protocol):
 
     async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
         """Newest first. `workload_key` is namespace/name of the Workload, or of its job."""
+
+    async def ended_runs(self, key: str, limit: int) -> Sequence[EndedRun]:
+        """The ended runs of a workload of which it is known where they ran, newest first."""
+        ...
 
     async def newest_of(self, workloads: Sequence[WorkloadUid]) -> Sequence[Decision]:
         """The newest decision of each of these Workloads that has one. A few queries for thousands of them."""

@@ -20,6 +20,7 @@ from dispatcher.core.shares import HALVINGS
 from dispatcher.core.snapshot import Hold, HubView, Link
 from dispatcher.core.window import window_until
 from dispatcher.logs import get_logger
+from dispatcher.loops.energy import drawn_now
 from dispatcher.loops.line import WaitingLine
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.planning import BATCH, Planned, Planner
@@ -147,7 +148,7 @@ class DispatchLoop:
             return
         book = self.planner.line.book
         if runs := book.unkept(USES_A_CYCLE):
-            await self.uses.keep(runs)
+            await self.uses.keep(runs, drawn_now(runs, self.state))
             book.kept(runs)
             if len(runs) == USES_A_CYCLE:
                 self.waker.wake()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from dispatcher.core.decision import Decision, Outcome
+from dispatcher.core.energy import EndedRun
 from dispatcher.core.errors import Conflict, Refused
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.ports import Intent, IntentState
@@ -105,6 +106,10 @@ class MemoryStore:
     async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
         """As Store."""
         return _newest((d for d in self.log if workload_key in (d.key, _job_key(d))), limit)
+
+    async def ended_runs(self, key: str, limit: int) -> Sequence[EndedRun]:
+        """Nobody asks: a report counts what ran itself."""
+        return ()
 
     async def newest_of(self, workloads: Sequence[WorkloadUid]) -> Sequence[Decision]:
         """As Store."""

@@ -15,7 +15,7 @@ from dispatcher.core.errors import Fatal
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0007"
+HEAD = "0008"
 """The newest revision in migrations/versions."""
 
 

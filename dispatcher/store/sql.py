@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from dispatcher.core.audit import entries_of
 from dispatcher.core.decision import Decision, Outcome
+from dispatcher.core.energy import EndedRun
 from dispatcher.core.errors import Conflict, Fatal, Fenced, Refused
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.ports import Intent, IntentState
@@ -232,6 +233,10 @@ class SqlStore:
         """Newest first. `workload_key` is namespace/name of the Workload, or of its job."""
         wanted = or_(decisions.c.key == workload_key, decisions.c.job_key == workload_key)
         return await self._decisions(select(decisions).where(wanted), limit)
+
+    async def ended_runs(self, key: str, limit: int) -> Sequence[EndedRun]:
+        """See `Store.ended_runs`."""
+        return await self.use_log.ended(key, limit)
 
     async def newest_of(self, workloads: Sequence[WorkloadUid]) -> Sequence[Decision]:
         """The newest decision of each of these Workloads that has one. A start asks for thousands: nothing is read but

@@ -166,9 +166,15 @@ uses = Table(
     Column("ended_at", BigInteger),
     Column("team", Text, nullable=False),
     Column("amounts", Text, nullable=False),
+    Column("key", String(320)),
+    Column("cluster", String(253)),
+    Column("draw_mw", BigInteger),
+    Column("grid_g_per_kwh", BigInteger),
     Index("uses_by_end", "ended_at"),
+    Index("uses_by_key", "key", "begun_at"),
 )
-"""What runs had of the fleet (core/shares.py); `ended_at` null: as far as was seen they go on. `amounts` is JSON."""
+"""What runs had of the fleet (core/shares.py); `ended_at` null: as far as was seen they go on. `amounts` is JSON. From
+`key` on what they draw (core/energy.py), null where that is not known."""
 
 
 def to_micros(instant: datetime) -> int:

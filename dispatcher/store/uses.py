@@ -1,4 +1,5 @@
-"""What teams had of the fleet: a row for each run, from its begin on, so that shares outlast the daemon.
+"""What teams had of the fleet: a row for each run, from its begin on, so that shares outlast the daemon. With it what
+the run draws, so that what it used is on record when it has ended.
 
 Nothing but an order of turns depends on it: a row that cannot be read is left out, and the same run told again is one.
 """
@@ -6,16 +7,21 @@ Nothing but an order of turns depends on it: a row that cannot be read is left o
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 
 from sqlalchemy import Connection, Row, delete, insert, select, tuple_
 
-from dispatcher.core.ids import WorkloadUid
+from dispatcher.core.energy import Drawn, EndedRun
+from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.resources import Resources
 from dispatcher.core.shares import Run, Usage
 from dispatcher.store.database import Database, run_of
 from dispatcher.store.tables import from_micros, to_micros, uses
+
+NOTHING: Mapping[tuple[WorkloadUid, datetime], Drawn] = MappingProxyType({})
+_DRAWN = ("key", "cluster", "draw_mw", "grid_g_per_kwh")
 
 
 class UseRows:
@@ -24,13 +30,18 @@ class UseRows:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def keep(self, runs: Sequence[Run]) -> None:
-        """Record begins and ends, all or nothing. Raises Transient."""
-        rows = {(row["workload"], row["begun_at"]): row for row in map(_values, runs)}
+    async def keep(self, runs: Sequence[Run], drawn: Mapping[tuple[WorkloadUid, datetime], Drawn] = NOTHING) -> None:
+        """Record begins and ends, all or nothing. What a run draws, where it is not told, stays as it was told before.
+        Raises Transient."""
+        told = [_values(run, drawn.get((run.workload, run.usage.begun_at))) for run in runs]
+        rows = {(row["workload"], row["begun_at"]): row for row in told}
         if not rows:
             return
 
         def record(connection: Connection) -> None:
+            these = tuple_(uses.c.workload, uses.c.begun_at).in_([key for key, row in rows.items() if not row["key"]])
+            for known in connection.execute(select(uses).where(these)).all():
+                rows[known.workload, known.begun_at] |= {name: getattr(known, name) for name in _DRAWN}
             connection.execute(delete(uses).where(tuple_(uses.c.workload, uses.c.begun_at).in_(list(rows))))
             connection.execute(insert(uses), list(rows.values()))
 
@@ -52,12 +63,23 @@ class UseRows:
 
         return await self._database.read("reading what teams used", read)
 
+    async def ended(self, key: str, limit: int) -> Sequence[EndedRun]:
+        """The ended runs of a workload of which it is known where they ran, newest first. Raises Transient."""
+        chosen = select(uses).where(uses.c.key == key, uses.c.ended_at.is_not(None), uses.c.cluster.is_not(None))
+        newest = chosen.order_by(uses.c.begun_at.desc(), uses.c.workload).limit(limit)
+
+        def read(connection: Connection) -> list[EndedRun]:
+            found = map(_ended, connection.execute(newest).all())
+            return [run for run in found if run is not None]
+
+        return await self._database.read("reading what runs used", read)
+
     async def prune(self, before: datetime) -> None:
         """Forget what ended before. Raises Transient."""
         await self._database.write("pruning uses", run_of(delete(uses).where(uses.c.ended_at < to_micros(before))))
 
 
-def _values(run: Run) -> dict[str, object]:
+def _values(run: Run, drawn: Drawn | None) -> dict[str, object]:
     usage = run.usage
     return {
         "workload": run.workload,
@@ -65,6 +87,7 @@ def _values(run: Run) -> dict[str, object]:
         "ended_at": to_micros(usage.ended_at) if usage.ended_at is not None else None,
         "team": usage.team,
         "amounts": json.dumps(dict(usage.amounts), separators=(",", ":"), sort_keys=True),
+        **{name: getattr(drawn, name) if drawn is not None else None for name in _DRAWN},
     }
 
 
@@ -77,3 +100,11 @@ def _run(row: Row[tuple[object, ...]]) -> Run | None:
         return None
     ended_at = from_micros(row.ended_at) if row.ended_at is not None else None
     return Run(WorkloadUid(row.workload), Usage(row.team, found, from_micros(row.begun_at), ended_at))
+
+
+def _ended(row: Row[tuple[object, ...]]) -> EndedRun | None:
+    run = _run(row)
+    if run is None or run.usage.ended_at is None:
+        return None
+    drawn = Drawn(row.key, ClusterName(row.cluster), row.draw_mw, row.grid_g_per_kwh)
+    return EndedRun(run.workload, run.usage.begun_at, run.usage.ended_at, run.usage.amounts.gpus(), drawn)

@@ -158,7 +158,8 @@ def _reasons(state: FleetState, store: Store) -> APIRouter:
         if isinstance(found, HubWorkload):
             return await why.why(look, store, found)
         kept = await store.decisions_of(found, why.HISTORY)
-        return why.why_from_records(kept, from_records=False, policy_digest=state.policy.digest)
+        runs = await why.runs_of(store, found)
+        return why.why_from_records(kept, runs, from_records=False, policy_digest=state.policy.digest)
 
     @router.get("/why-not/{namespace}/{name}/{cluster}")
     async def why_not(namespace: Namespace, name: Name, cluster: Cluster, kind: Kind = None) -> WhyNotView:

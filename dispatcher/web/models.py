@@ -17,6 +17,7 @@ from dispatcher.web.models_cost import BillLine as BillLine
 from dispatcher.web.models_cost import CheckpointAdviceView as CheckpointAdviceView
 from dispatcher.web.models_cost import Money as Money
 from dispatcher.web.models_cost import VictimView as VictimView
+from dispatcher.web.models_energy import RunView
 from dispatcher.web.models_footing import FootingView
 from dispatcher.web.models_idle import IdleView
 from dispatcher.web.models_law import FindingView, LawView
@@ -296,6 +297,8 @@ class WhyView(Wire):
     history: tuple[DecisionSummary, ...]
     history_error: str | None
     from_records: bool
+    runs: tuple[RunView, ...] = ()
+    """What its ended runs used, newest first."""
 
 
 class WhyNotCode(StrEnum):

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 from dispatcher.core import explain
 from dispatcher.core.decision import Decision
+from dispatcher.core.energy import EndedRun
 from dispatcher.core.errors import EntrepotError
+from dispatcher.core.explain_energy import run_text
 from dispatcher.core.explain_findings import finding_text
 from dispatcher.core.ports import Store
 from dispatcher.core.workload import HubWorkload
 from dispatcher.web import decisions as shown
 from dispatcher.web.look import Look, problem_views
 from dispatcher.web.models import ClusterAge, Job, StateCode, WhyView
+from dispatcher.web.models_energy import RunView
 from dispatcher.web.models_law import FindingView
 from dispatcher.web.problems import ProblemError
 from dispatcher.web.recorded import repeated
@@ -57,6 +60,29 @@ async def history_of(store: Store, key: str) -> tuple[Sequence[Decision], str | 
         return (), str(error)
 
 
+async def runs_of(store: Store, key: str) -> tuple[RunView, ...]:
+    """What its ended runs used, newest first; none where the store does not answer."""
+    try:
+        return runs_shown(await store.ended_runs(key, HISTORY))
+    except EntrepotError:
+        return ()
+
+
+def runs_shown(runs: Sequence[EndedRun]) -> tuple[RunView, ...]:
+    return tuple(
+        RunView(
+            cluster=run.drawn.cluster,
+            begun_at=run.begun_at,
+            ended_at=run.ended_at,
+            gpus=run.gpus,
+            watt_hours=run.watt_hours,
+            co2_grams=run.co2_grams,
+            text=run_text(run),
+        )
+        for run in runs
+    )
+
+
 def newest(look: Look, workload: HubWorkload, history: Sequence[Decision]) -> Decision | None:
     """The newest decision on this very Workload: memory is ahead of the store for waits that repeat."""
     own = [d for d in history if d.workload == workload.uid]
@@ -87,10 +113,17 @@ async def why(look: Look, store: Store, workload: HubWorkload) -> WhyView:
         history=tuple(shown.summary(d) for d in history),
         history_error=history_error,
         from_records=False,
+        runs=await runs_of(store, workload.key),
     )
 
 
-def why_from_records(history: Sequence[Decision], *, from_records: bool, policy_digest: str | None = None) -> WhyView:
+def why_from_records(
+    history: Sequence[Decision],
+    runs: tuple[RunView, ...] = (),
+    *,
+    from_records: bool,
+    policy_digest: str | None = None,
+) -> WhyView:
     """The same answer for a workload that is no longer (or cannot be) seen; `history` is newest first, not empty."""
     latest = history[0]
     namespace, _, name = latest.key.partition("/")
@@ -120,6 +153,7 @@ def why_from_records(history: Sequence[Decision], *, from_records: bool, policy_
         history=tuple(shown.summary(d) for d in history),
         history_error=None,
         from_records=from_records,
+        runs=runs,
     )
 
 

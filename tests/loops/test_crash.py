@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.core.decision import Decision, Outcome
+from dispatcher.core.energy import EndedRun
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.ports import HubPort, Intent, IntentState, Nomination, Notice, Store, Wake
 from dispatcher.core.replay import Inputs, Record
@@ -87,6 +88,9 @@ class FusedStore:
 
     async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
         return await self.store.decisions_of(workload_key, limit)
+
+    async def ended_runs(self, key: str, limit: int) -> Sequence[EndedRun]:
+        return await self.store.ended_runs(key, limit)
 
     async def newest_of(self, workloads: Sequence[WorkloadUid]) -> Sequence[Decision]:
         return await self.store.newest_of(workloads)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from dispatcher.core.energy import Drawn
 from dispatcher.core.errors import Transient
+from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.order import OrderRules, Turn
 from dispatcher.core.ports import UseLog
 from dispatcher.core.shares import Run
@@ -39,10 +41,10 @@ class FusedUses:
     after: bool
     count: int = 0
 
-    async def keep(self, runs: Sequence[Run]) -> None:
+    async def keep(self, runs: Sequence[Run], drawn: Mapping[tuple[WorkloadUid, datetime], Drawn]) -> None:
         if self.count == self.at and not self.after:
             raise Killed
-        await self.log.keep(runs)
+        await self.log.keep(runs, drawn)
         if self.count == self.at:
             raise Killed
         self.count += 1
@@ -167,7 +169,7 @@ async def test_a_store_that_is_away_keeps_nobody_from_being_told_of_later(
     """What could not be kept is kept when it is back, in as many cycles as it takes."""
 
     class Away:
-        async def keep(self, runs: Sequence[Run]) -> None:
+        async def keep(self, runs: Sequence[Run], drawn: object) -> None:
             raise Transient("store: gone")
 
     monkeypatch.setattr(dispatch, "USES_A_CYCLE", 2)

@@ -54,6 +54,9 @@ CHANGING = (
     (re.compile(r"(job|jobset)-([a-z0-9-]+)-[0-9a-f]{5}\b"), r"\1-\2-HASH"),
     (re.compile(r"\b(\d+[dh])?\d+[smhd]\b"), "AGE"),
     (re.compile(r"\d+%"), "SHARE"),
+    (re.compile(r"\b\d+ s on (\S+): "), r"TIME on \1: "),
+    (re.compile(r"\b\d+ s on (\S+, \d+ GPUs: )"), r"TIME on \1"),
+    (re.compile(r"\d+\.\d{3} kWh, \d+\.\d{3} kg CO2"), "ENERGY"),
     (re.compile(r"\d+ bytes"), "SIZE"),
     (re.compile(r"number \d+ in line"), "number N in line"),
 )

@@ -19,6 +19,7 @@ from dispatcher.cli.main import run
 from dispatcher.core.bids import bid_of
 from dispatcher.core.decision import Decision, Detail, Reason, Rejection, Resolver
 from dispatcher.core.declaration import InputProblem
+from dispatcher.core.energy import EndedRun
 from dispatcher.core.errors import Transient
 from dispatcher.core.ids import DecisionId
 from dispatcher.core.order import OrderRules, turn_of
@@ -59,6 +60,10 @@ class FileStore(SqlStore):
     async def decisions_of(self, workload_key: str, limit: int = 20) -> Sequence[Decision]:
         async with opened(self._file) as store:
             return await store.decisions_of(workload_key, limit)
+
+    async def ended_runs(self, key: str, limit: int) -> Sequence[EndedRun]:
+        async with opened(self._file) as store:
+            return await store.ended_runs(key, limit)
 
     async def recent(self, limit: int = 50, cluster: object = None, outcome: object = None) -> Sequence[Decision]:
         async with opened(self._file) as store:

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from dispatcher.core.ids import WorkloadUid
+from dispatcher.core.energy import Drawn, EndedRun
+from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.resources import Resources
 from dispatcher.core.shares import Run, Usage
 from dispatcher.store import SqlStore, open_store
@@ -55,6 +56,30 @@ async def test_only_what_still_counts_is_read_and_never_more_than_is_asked_for(s
     assert [r.workload for r in await recalled(store, most=2)] == ["w00", "w01"]
     await store.use_log.keep([run("going", 90), run("also", 91), run("too", 92)])
     assert [r.workload for r in await recalled(store, most=2)] == ["going", "also"]
+
+
+def drawn(draw_mw: int | None = 6_000_000, grid: int | None = 300) -> Drawn:
+    return Drawn("team/a", ClusterName("onprem"), draw_mw, grid)
+
+
+async def test_what_a_run_draws_stays_as_it_was_told_until_it_is_told_anew(store: SqlStore) -> None:
+    begun, over = run("a", 10), run("a", 10, 3)
+    key = (begun.workload, begun.usage.begun_at)
+    await store.use_log.keep([begun, run("b", 9)], {key: drawn()})
+    assert list(await store.ended_runs("team/a", 5)) == [], "it goes on"
+    await store.use_log.keep([over])
+    await store.use_log.keep([over])
+    assert over.usage.ended_at is not None
+    expected = EndedRun(over.workload, over.usage.begun_at, over.usage.ended_at, 8, drawn())
+    assert list(await store.ended_runs("team/a", 5)) == [expected]
+    await store.use_log.keep([over], {key: drawn(None)})
+    assert [found.watt_hours for found in await store.ended_runs("team/a", 5)] == [None]
+    assert await recalled(store) == [run("b", 9), over]
+
+
+async def test_a_run_of_which_nobody_knows_where_it_ran_is_none_that_used_anything(store: SqlStore) -> None:
+    await store.use_log.keep([run("a", 10, 3)])
+    assert list(await store.ended_runs("team/a", 5)) == []
 
 
 async def test_a_row_that_cannot_be_read_costs_itself_alone(store: SqlStore) -> None:

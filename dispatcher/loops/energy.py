@@ -1,0 +1,45 @@
+"""What the runs draw that are about to be recorded (core/energy.py): by the flavors that their workers gave them, else
+by those of the decision that sent them there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from dispatcher.core.energy import Drawn, drawn_by
+from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
+from dispatcher.core.shares import Run
+from dispatcher.core.snapshot import WorkerView
+from dispatcher.core.workload import HubWorkload
+from dispatcher.state import FleetState
+
+
+def drawn_now(runs: Iterable[Run], state: FleetState) -> Mapping[tuple[WorkloadUid, datetime], Drawn]:
+    """Of the runs that the hub still shows as they are told; of one that it has ended meanwhile, what was recorded when
+    it began goes on to count."""
+    hub, views = state.hub_view(), state.worker_views()
+    found: dict[tuple[WorkloadUid, datetime], Drawn] = {}
+    for uid, usage in runs:
+        workload = hub.workloads.get(uid)
+        cluster = workload.cluster_name if workload is not None else None
+        if workload is None or cluster is None or workload.admitted_at != usage.begun_at:
+            continue
+        flavors = _given(workload, views.get(cluster)) or _decided(workload, cluster, state)
+        if flavors:
+            site = state.policy.clusters.get(cluster)
+            found[uid, usage.begun_at] = drawn_by(workload, cluster, flavors, site)
+    return found
+
+
+def _given(workload: HubWorkload, view: WorkerView | None) -> Mapping[str, FlavorName]:
+    copy = view.copies.get((workload.namespace, workload.name)) if view is not None else None
+    if copy is None or not copy.ours:
+        return {}
+    flavors = {name: flavor for name, _, _, flavor in copy.pod_sets if flavor is not None}
+    return flavors if len(flavors) == len(copy.pod_sets) else {}
+
+
+def _decided(workload: HubWorkload, cluster: ClusterName, state: FleetState) -> Mapping[str, FlavorName]:
+    decision = state.latest.get(workload.uid)
+    there = decision.candidate(cluster) if decision is not None else None
+    return {placed.pod_set: placed.flavor for placed in reversed(there.placements)} if there is not None else {}
