@@ -32,6 +32,9 @@ PODSET_LABEL = "kueue.x-k8s.io/podset"
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 ENDED_PHASES = ("Succeeded", "Failed")
 
+SHARED_BY_A_JOB = 256
+"""Its pods come one after another in a list, and at about the same time in a watch: fewer jobs are remembered."""
+
 JobKey = tuple[str, str, str]
 """(kind, namespace, name) of a job, ("uid", "", uid) of an owner, or ("Workload", namespace, name)."""
 
@@ -80,7 +83,7 @@ def pod_use(raw: Raw) -> PodUse | None:
     return _use(on_node, pod_requests(spec), _jobs(meta), _yields(spec, meta))
 
 
-@lru_cache(maxsize=SHARED)
+@lru_cache(maxsize=SHARED_BY_A_JOB)
 def _use(node: str, requests: Resources, jobs: tuple[JobKey, ...], yields: bool) -> PodUse:
     """The pods of one job on one node are one value: a node of eight GPUs often has eight such."""
     return PodUse(node, requests, jobs, yields)
@@ -99,7 +102,7 @@ def _jobs(meta: Raw) -> tuple[JobKey, ...]:
     return _job_keys(shared(meta, "namespace"), job_set, job, text(annotations, WORKLOAD_ANNOTATION), owners)
 
 
-@lru_cache(maxsize=SHARED)
+@lru_cache(maxsize=SHARED_BY_A_JOB)
 def _job_keys(where: str, job_set: str, job: str, workload: str, owners: tuple[str, ...]) -> tuple[JobKey, ...]:
     named = (("JobSet", job_set), ("Job", job), ("Workload", workload))
     keys = tuple((kind, where, sys.intern(name)) for kind, name in named if name)

@@ -19,7 +19,7 @@ Raw = Mapping[str, Any]
 """One JSON object as decoded by `json.loads`. It never leaves this package."""
 
 KEY_PREFIX = "entrepot.dev/"
-SHARED = 4096
+SHARED = 1024
 """How many recent values are remembered to be shared. What repeats over thousands of objects is always recent; what is
 one object's own passes through."""
 

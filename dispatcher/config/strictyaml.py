@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Protocol
 
 import yaml
@@ -29,7 +28,7 @@ MAX_NODES = 50_000
 MAX_PROBLEMS = 100
 """Beyond that a file is no blueprint, and a longer list helps nobody."""
 REMEMBERED = 64
-"""Files whose trees are kept: an edit changes one file of a blueprint, and all of them are read again."""
+"""Files whose newest tree is kept: an edit changes one file of a blueprint, and all of them are read again."""
 
 _FAST: type[yaml.SafeLoader] | None = getattr(yaml, "CSafeLoader", None)
 _UNLIKE = re.compile(r"!|[|>][-+0-9]*#")
@@ -77,11 +76,19 @@ def parse(file: str, data: bytes) -> tuple[Node | None, list[Problem]]:
     Returns the tree as far as it can be read past duplicate keys, tags and the like (all of them in the problems), or
     None with at least one problem. Trees are shared by all who read the same bytes, and nobody changes them.
     """
-    root, problems = _parsed(file, data)
-    return root, list(problems)
+    known = _newest.get(file)
+    if known is None or known[0] != data:
+        _newest.pop(file, None)
+        known = _newest[file] = (data, *_parsed(file, data))
+        for oldest in [*_newest][:-REMEMBERED]:
+            _newest.pop(oldest, None)
+    return known[1], list(known[2])
 
 
-@lru_cache(maxsize=REMEMBERED)
+_newest: dict[str, tuple[bytes, Node | None, list[Problem]]] = {}
+"""By file: what stood before an edit is not kept."""
+
+
 def _parsed(file: str, data: bytes) -> tuple[Node | None, list[Problem]]:
     text, refused = _decode(file, data)
     if refused is not None:
