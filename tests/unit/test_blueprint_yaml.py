@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from dispatcher.config.files import Content
 from dispatcher.config.loader import load_content
-from dispatcher.config.strictyaml import MAX_BYTES, parse, plain
+from dispatcher.config.strictyaml import MAX_BYTES, Mapping, parse, plain
 from tests.examples import examples
 from tests.unit.blueprint_files import NOW, SMALL, R, edited, load, texts
 
@@ -228,3 +229,15 @@ def test_no_damage_to_a_blueprint_crashes_the_loader(name: str, data: st.DataObj
     content = Content(tuple((file, body.encode()) for file, body in sorted(files.items())), (), ())
     result = load_content(content, Path("blueprint"), NOW)
     assert (result.policy is None) == bool(result.errors)
+
+
+def test_of_a_file_that_is_edited_again_and_again_only_the_newest_tree_is_kept() -> None:
+    """A daemon lives through a year of edits; what has not changed is not read again."""
+    gc.collect()
+    before = sum(isinstance(found, Mapping) for found in gc.get_objects())
+    first, _ = parse("same.yaml", b"a: {b: {c: d}}")
+    for edit in range(50):
+        parse("edited.yaml", f"a: {{b: {{c: {edit}}}}}".encode())
+    gc.collect()
+    assert sum(isinstance(found, Mapping) for found in gc.get_objects()) <= before + 6
+    assert parse("same.yaml", b"a: {b: {c: d}}")[0] is first
