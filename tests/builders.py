@@ -44,6 +44,17 @@ def flavor(
     return {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": spec}
 
 
+def topology(name: str, *levels: str) -> Manifest:
+    """A Topology, its levels from broad to narrow."""
+    spec = {"levels": [{"nodeLabel": level} for level in levels]}
+    return {"apiVersion": KUEUE, "kind": "Topology", "metadata": {"name": name}, "spec": spec}
+
+
+def laid_out(flavor: Manifest, by: str) -> Manifest:
+    """A flavor whose pods Kueue lays out by a topology."""
+    return {**flavor, "spec": {**flavor["spec"], "topologyName": by}}
+
+
 def quota(resource: str, nominal: object, borrow: object = None, lend: object = None) -> Manifest:
     """One line of a flavor's quota; None leaves a limit out."""
     limits = {"borrowingLimit": borrow, "lendingLimit": lend}

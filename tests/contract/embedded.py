@@ -25,15 +25,15 @@ class EmbeddedHarness:
         self.clock = ManualClock(b.START)
         self.fleet = EmbeddedFleet(
             [*[m for m in b.multikueue(*CLUSTERS) if m["kind"] == "MultiKueueCluster"], *bed.hub_objects()],
-            {name: WorkerSpec(bed.worker_objects(name), self._nodes()) for name in CLUSTERS},
+            {name: WorkerSpec(bed.worker_objects(name), self._nodes(name)) for name in CLUSTERS},
             self.clock,
             Options(multikueue=Settings(worker_lost_timeout_s=LOST_S)),
         )
         self.hub: HubPort = self.fleet.hub
         self.workers: Mapping[ClusterName, WorkerPort] = self.fleet.workers
 
-    def _nodes(self) -> list[NodeSpec]:
-        return [NodeSpec(name, labels, (), {b.GPU: str(GPUS)}) for name, labels in self.bed.nodes().items()]
+    def _nodes(self, cluster: ClusterName) -> list[NodeSpec]:
+        return [NodeSpec(name, labels, (), {b.GPU: str(GPUS)}) for name, labels in self.bed.nodes(cluster).items()]
 
     async def submit(self, manifest: b.Manifest, cluster: ClusterName | None = None) -> None:
         self.fleet.submit(manifest, cluster)

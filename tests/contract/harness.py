@@ -22,6 +22,8 @@ T = TypeVar("T")
 CLUSTERS = (ClusterName("cloud-a-fi"), ClusterName("cloud-c-us"), ClusterName("onprem-eu"))
 BED_LABEL = "contract.example/bed"
 KIND_LABEL = "contract.example/kind"
+RACK_LABEL = "contract.example/rack"
+HOST_LABEL = "kubernetes.io/hostname"
 GATE_CONTROLLER = "contract.example/gate"
 QUEUE = "main"
 GPUS = 8
@@ -38,12 +40,15 @@ class Bed:
     """Names and shape of one test's corner of a fleet. `quota` is GPUs of each kind on a worker.
 
     `gated` adds a second admission check to the hub queue. `without` leaves objects out on a worker: (cluster, kind).
+    `racks` are the racks of the "big" nodes of some workers, a letter a node: their flavor, and the hub's, has a
+    topology of racks and hosts.
     """
 
     name: str
     quota: int = GPUS
     gated: bool = False
     without: tuple[tuple[ClusterName, str], ...] = ()
+    racks: tuple[tuple[ClusterName, str], ...] = ()
 
     @property
     def check(self) -> str:
@@ -65,7 +70,7 @@ class Bed:
         lines = [b.quota(b.GPU, 1000), b.quota("cpu", 1000)]
         objects = [
             b.namespace(self.name),
-            b.flavor(self.name),
+            *self._laid_out(b.flavor(self.name, {BED_LABEL: self.name} if self.racks else None), bool(self.racks)),
             *[item for item in b.multikueue(*CLUSTERS, check=self.check) if item["kind"] != "MultiKueueCluster"],
             b.cluster_queue(self.name, b.resource_group({self.name: lines}), **b.checks(*checks)),
             b.local_queue(QUEUE, self.name, self.name),
@@ -78,7 +83,8 @@ class Bed:
         group = b.resource_group({self.flavor("big"): lines, self.flavor("small"): lines})
         objects = [
             b.namespace(self.name),
-            *[b.flavor(self.flavor(k), {BED_LABEL: self.name, KIND_LABEL: k}) for k in ("big", "small")],
+            *self._laid_out(self._flavor("big"), cluster in dict(self.racks)),
+            self._flavor("small"),
             b.cluster_queue(self.name, group, preemption={"withinClusterQueue": "LowerPriority"}),
             b.local_queue(QUEUE, self.name, self.name),
             *self.priorities(),
@@ -88,9 +94,24 @@ class Bed:
             left_out.add("LocalQueue")
         return [item for item in objects if item["kind"] not in left_out]
 
-    def nodes(self) -> dict[str, dict[str, str]]:
+    def _flavor(self, kind: str) -> b.Manifest:
+        return b.flavor(self.flavor(kind), {BED_LABEL: self.name, KIND_LABEL: kind})
+
+    def _laid_out(self, flavor: b.Manifest, by_racks: bool) -> list[b.Manifest]:
+        if not by_racks:
+            return [flavor]
+        return [b.topology(self.name, RACK_LABEL, HOST_LABEL), b.laid_out(flavor, self.name)]
+
+    def nodes(self, cluster: ClusterName) -> dict[str, dict[str, str]]:
         """Node name to labels."""
-        return {self.node(kind): {BED_LABEL: self.name, KIND_LABEL: kind} for kind in ("big", "small")}
+        found = {self.node(kind): {BED_LABEL: self.name, KIND_LABEL: kind} for kind in ("big", "small")}
+        racks = dict(self.racks).get(cluster, "")
+        for at, rack in enumerate(racks):
+            name = f"{self.node('big')}-{at}"
+            found[name] = {BED_LABEL: self.name, KIND_LABEL: "big", RACK_LABEL: rack, HOST_LABEL: name}
+        if racks:
+            del found[self.node("big")]
+        return found
 
     def priorities(self) -> list[b.Manifest]:
         return [b.priority_class("contract-low", 10), b.priority_class("contract-high", 1000)]

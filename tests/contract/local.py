@@ -77,7 +77,7 @@ class LocalHarness:
 
     def _make_worker(self, name: ClusterName) -> None:
         self._on(name, lambda api: api.apply_all(self.bed.worker_objects(name)))
-        nodes = [FleetNode(node, labels, (), {b.GPU: str(GPUS)}) for node, labels in self.bed.nodes().items()]
+        nodes = [FleetNode(node, labels, (), {b.GPU: str(GPUS)}) for node, labels in self.bed.nodes(name).items()]
         self._fleet.add_nodes(name, nodes)
 
     async def clear_bed(self) -> None:
@@ -93,7 +93,7 @@ class LocalHarness:
 
     def _clear_worker(self, name: ClusterName) -> None:
         self._on(name, self._delete_work)
-        self._fleet.remove_nodes(name, list(self.bed.nodes()))
+        self._fleet.remove_nodes(name, list(self.bed.nodes(name)))
 
     def _delete_work(self, api: KubeApi) -> None:
         body = {"propagationPolicy": "Background"}

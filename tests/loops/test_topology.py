@@ -10,30 +10,24 @@ from connectors.embedded.nodes import Node
 from dispatcher.core.decision import DomainDetail, Reason
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.waiting import Phase
-from tests.builders import KUEUE, Manifest
+from tests.builders import Manifest, topology
+from tests.builders import laid_out as laid_out_by
 from tests.loops.bench import Bench, example_plan
 from tests.loops.jobs import H100, gang
 
 RACK, HOST = "example.org/rack", "kubernetes.io/hostname"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
-TOPOLOGY: Manifest = {
-    "apiVersion": KUEUE,
-    "kind": "Topology",
-    "metadata": {"name": "racks"},
-    "spec": {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]},
-}
 
 
 def lay_out(bench: Bench, racks: Mapping[str, str]) -> None:
     """Give clusters the topology for their H100 nodes, which stand in these racks, a letter for each node in turn."""
     plan = example_plan()
     for cluster, objects in ((None, plan.hub), *((name, plan.workers[ClusterName(name)]) for name in racks)):
-        bench.fleet.apply(TOPOLOGY, cluster)
+        bench.fleet.apply(topology("racks", RACK, HOST), cluster)
         for manifest in objects:
             if manifest["kind"] == "ResourceFlavor" and manifest["metadata"]["name"] in ("fleet", "h100"):
-                laid: dict[str, Any] = {**manifest, "spec": {**manifest["spec"], "topologyName": "racks"}}
-                bench.fleet.apply(laid, cluster)
+                bench.fleet.apply(laid_out_by(manifest, "racks"), cluster)
     for cluster, letters in racks.items():
         nodes = [n for n in plan.nodes[ClusterName(cluster)] if n.labels.get("nvidia.com/gpu.product") == H100]
         for node, letter in zip(nodes, letters, strict=True):
