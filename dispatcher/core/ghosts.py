@@ -93,5 +93,6 @@ def _missing(view: WorkerView, holds: tuple[Hold, ...]) -> Iterator[tuple[GhostK
 
 
 def _runs_without_pods(copy: WorkerCopy) -> bool:
+    """One that is scaled to nothing takes no room, and has no pods by right."""
     runs = copy.admitted_at is not None and copy.evicted_at is None and copy.active
-    return runs and holds_quota(copy) and copy.bound_pods == 0
+    return runs and holds_quota(copy) and copy.bound_pods == 0 and any(count for _, count, _, _ in copy.pod_sets)

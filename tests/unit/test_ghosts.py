@@ -23,7 +23,7 @@ from dispatcher.runtime import Health
 from dispatcher.web.fleet import clusters
 from dispatcher.web.look import Look
 from dispatcher.web.models import ClusterList
-from tests.core_builders import NOW, copy, hold, worker
+from tests.core_builders import FLAVOR, NOW, copy, hold, res, worker
 from tests.unit import api_world
 from tests.unit.doctor_facts import healthy
 
@@ -65,6 +65,7 @@ def test_fr_sco_12_a_copy_without_pods_is_a_ghost_once_it_has_been_one_for_long(
         {"finished": True},
         {"active": False},
         {"uid": "another"},
+        {"pod_sets": (("main", 0, res(8), FLAVOR),)},
     ],
     ids=lambda changes: next(iter(changes)),
 )
