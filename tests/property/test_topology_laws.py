@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dispatcher.core.decide import decide
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.nodes import Demand, node_table, pack, pod_group
+from dispatcher.core.resources import Resources
 from dispatcher.core.snapshot import NodeView, Snapshot, WorkerView
 from dispatcher.core.topology import Topology, TopologyWish
 from dispatcher.core.workload import PodSet, Request
-from tests.core_builders import NOW, flavor, node, pods, policy, request, res, seen, site, worker
+from dispatcher.loops.told import Told
+from dispatcher.sim.contenders_memo import PatientMemo
+from tests.core_builders import GPU, NOW, flavor, node, pods, policy, request, res, seen, site, worker
 from tests.examples import examples
 from tests.property.worlds import World
 
@@ -100,6 +103,32 @@ def test_a_memo_changes_no_answer(world: World, level: str | None) -> None:
     for wanted in (world.request, wishing(world.request, level), world.request):
         told = decide(wanted, world.snapshot, world.policy, NOW, memo)
         assert repr(told) == repr(decide(wanted, world.snapshot, world.policy, NOW))
+
+
+@few
+@given(fleets(), levels, st.data())
+def test_the_bound_of_simulations_never_says_wait_of_what_would_start(
+    world: World, level: str | None, data_: st.DataObject
+) -> None:
+    """It ignores domains, so it may ask once too often, and not once too seldom: what it leaves out would be told in
+    the same words."""
+    wanted = wishing(replace(world.request, pod_sets=world.request.pod_sets[:1]), level)
+    memo = PatientMemo()
+    first = decide(wanted, world.snapshot, world.policy, NOW, memo)
+    assume(first.chosen is None)
+    moved = Snapshot(
+        tuple(replace(c, worker=_moved(c.worker, data_)) for c in world.snapshot.clusters if c.worker is not None)
+    )
+    memo.look(moved, world.policy, NOW)
+    if memo.unchanged(wanted):
+        assert Told().of(decide(wanted, moved, world.policy, NOW)) == Told().of(first)
+
+
+def _moved(view: WorkerView, data_: st.DataObject) -> WorkerView:
+    """The same nodes with other pods on them."""
+    used = data_.draw(st.lists(st.sampled_from((0, 4, 8)), min_size=len(view.nodes), max_size=len(view.nodes)))
+    pairs = zip(view.nodes, used, strict=True)
+    return replace(view, nodes=tuple(replace(each, requested=Resources.of({GPU: gpus})) for each, gpus in pairs))
 
 
 @few
