@@ -165,9 +165,11 @@ def serve(  # noqa: PLR0913 - one parameter an option: that is how typer declare
 
 def _calm() -> None:
     """Before the daemon is imported: what is imported lives as long as we do, and looking through it again and again
-    only delays a start."""
+    only delays a start. And before there are threads, of which each would take a heap."""
+    from dispatcher.allocator import calm_allocator
     from dispatcher.runtime import calm_collector
 
+    calm_allocator()
     calm_collector()
 
 
