@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dispatcher.core.nodeset import NO_NODES, NodeMarks, Nodes, first, first_of, marks_of, same_marks
+from dispatcher.core.nodeset import NO_NODES, NodeMarks, Nodes, first, first_of, marks_of, members, same_marks
 from dispatcher.core.resources import CPU, MEMORY, PODS, Resources, is_gpu
 from dispatcher.core.snapshot import NodeView
 from dispatcher.core.topology import Domain
@@ -19,8 +19,6 @@ from dispatcher.core.workload import Requirement, Toleration
 Vector = tuple[int, ...]
 Spaces = Mapping[Vector, Nodes]
 """Which nodes have which amounts: disjoint sets that together are all nodes."""
-Parts = tuple[tuple[tuple[str, ...], Nodes], ...]
-"""Domains of a topology: the values of their labels, and their nodes."""
 
 _NO_POD_LIMIT = 1 << 30
 """Free pods of a node that declares no pod capacity: more than any gang, never compared with another node's."""
@@ -44,6 +42,27 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
+class Domains:
+    """Where pods that must lie together may lie: the values of the labels of each domain with its nodes, in the order
+    of the values, and in which of them each node is."""
+
+    parts: tuple[tuple[tuple[str, ...], Nodes], ...]
+    home: Mapping[int, int]
+
+    def sums(self, amounts: Iterable[tuple[Nodes, int]]) -> list[int]:
+        """The sum of each domain, of amounts that each node of a set has. It costs by domains or by nodes, whichever
+        are fewer: a rack is many nodes, and where hosts are the level every node is a domain."""
+        sets = [(nodes, amount) for nodes, amount in amounts if nodes and amount > 0]
+        if len(self.parts) * len(sets) <= len(self.home):
+            return [sum([(part & nodes).bit_count() * amount for nodes, amount in sets]) for _, part in self.parts]
+        found = [0] * len(self.parts)
+        for nodes, amount in sets:
+            for at in members(nodes):
+                found[self.home[at]] += amount
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFrame:
     """The part of a cluster's nodes that placing pods does not change; `sizes` are the allocatable amounts.
 
@@ -55,7 +74,7 @@ class NodeFrame:
     sizes: Spaces
     gpu_places: tuple[int, ...]
     _cache: dict[Demand, Nodes] = field(default_factory=dict, repr=False, compare=False)
-    _parts: dict[Demand, Parts] = field(default_factory=dict, repr=False, compare=False)
+    _domains: dict[Demand, Domains] = field(default_factory=dict, repr=False, compare=False)
 
     def eligible(self, demand: Demand) -> Nodes:
         """Nodes that are present and that these pods may use."""
@@ -76,12 +95,14 @@ class NodeFrame:
             found &= self.marks.keyed((*demand.domain.keys, *demand.domain.beside))
         return found
 
-    def domains(self, demand: Demand) -> Parts:
-        """Where pods that must lie together may lie: the eligible nodes, domain by domain."""
-        found = self._parts.get(demand)
+    def domains(self, demand: Demand) -> Domains:
+        """The eligible nodes, domain by domain."""
+        found = self._domains.get(demand)
         if found is None:
             keys = demand.domain.keys if demand.domain is not None else ()
-            found = self._parts[demand] = self.marks.split(keys, self.eligible(demand))
+            parts = self.marks.split(keys, self.eligible(demand))
+            home = {at: place for place, (_, nodes) in enumerate(parts) for at in members(nodes)}
+            found = self._domains[demand] = Domains(parts, home)
         return found
 
     def place_of(self, resource: str) -> int | None:
@@ -366,32 +387,34 @@ class DomainRoom:
 def _one_domain(frame: NodeFrame, free: Spaces, group: PodGroup) -> DomainRoom:
     """The domain in which the group goes: the one with least room of those with enough, so that large ones stay whole;
     where none has enough, the one with most. The first by name of several. No domain at all is one without room."""
-    rooms = _domain_rooms(frame, free, group)
-    enough = [room for room in rooms if room.pods >= group.count]
-    if enough:
-        return min(enough, key=lambda room: (room.pods, room.name))
-    return min(rooms, key=lambda room: (-room.pods, room.name), default=DomainRoom((), NO_NODES, 0))
-
-
-def _domain_rooms(frame: NodeFrame, free: Spaces, group: PodGroup) -> list[DomainRoom]:
-    if group.need is None:
-        return []
-    eligible = frame.eligible(group.demand)
-    alike = [
-        (nodes & eligible, min([vector[place] // amount for place, amount in group.need]))
-        for vector, nodes in free.items()
-        if nodes & eligible
-    ]
-    return [
-        DomainRoom(name, part, sum([(part & nodes).bit_count() * max(0, pods) for nodes, pods in alike]))
-        for name, part in frame.domains(group.demand)
-    ]
+    pods = _domain_pods(frame, free, group)
+    enough = min([room for room in pods if room >= group.count], default=None)
+    return _first_with(frame, group, pods, enough) or DomainRoom((), NO_NODES, 0)
 
 
 def largest_domain(table: NodeTable, group: PodGroup) -> DomainRoom | None:
     """The domain with room for most pods of a group; None where there is no domain."""
-    rooms = _domain_rooms(table.frame, table.free, group)
-    return min(rooms, key=lambda room: (-room.pods, room.name), default=None)
+    return _first_with(table.frame, group, _domain_pods(table.frame, table.free, group), None)
+
+
+def _first_with(frame: NodeFrame, group: PodGroup, pods: Sequence[int], wanted: int | None) -> DomainRoom | None:
+    """The first domain by name with room for just as many pods; None: for most."""
+    if not pods:
+        return None
+    room = max(pods) if wanted is None else wanted
+    name, nodes = frame.domains(group.demand).parts[pods.index(room)]
+    return DomainRoom(name, nodes, room)
+
+
+def _domain_pods(frame: NodeFrame, free: Spaces, group: PodGroup) -> list[int]:
+    """How many pods of the group each domain takes, in the order of the domains."""
+    if group.need is None:
+        return []
+    eligible = frame.eligible(group.demand)
+    each = (
+        (nodes & eligible, min([vector[at] // amount for at, amount in group.need])) for vector, nodes in free.items()
+    )
+    return frame.domains(group.demand).sums(each)
 
 
 def undivided(group: PodGroup) -> PodGroup:

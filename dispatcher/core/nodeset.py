@@ -75,12 +75,18 @@ class NodeMarks:
         return found
 
     def split(self, keys: Sequence[str], among: Nodes) -> tuple[tuple[tuple[str, ...], Nodes], ...]:
-        """These nodes by the values of the labels, in the order of the values; nodes that lack one are in no part."""
-        parts: list[tuple[tuple[str, ...], Nodes]] = [((), among)]
+        """These nodes by the values of the labels, in the order of the values; nodes that lack one are in no part.
+
+        Node by node: a level of hosts has as many values as there are nodes, in as many parts as there are racks.
+        """
+        names: dict[int, tuple[str, ...]] = dict.fromkeys(members(among), ())
         for key in keys:
-            values = sorted(self.labels.get(key, {}).items())
-            parts = [((*name, value), part & nodes) for name, part in parts for value, nodes in values if part & nodes]
-        return tuple(parts)
+            valued = self.labels.get(key, {}).items()
+            names = {at: (*names[at], value) for value, nodes in valued for at in members(nodes & among) if at in names}
+        parts: dict[tuple[str, ...], Nodes] = {}
+        for at, name in names.items():
+            parts[name] = parts.get(name, NO_NODES) | 1 << at
+        return tuple(sorted(parts.items()))
 
     def holding(self, requirement: Requirement) -> Nodes:
         """Nodes whose labels meet one selector expression, each distinct value asked once."""
