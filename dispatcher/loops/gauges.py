@@ -27,7 +27,7 @@ class GaugeLoop:
     _started_at: datetime = field(init=False)
     """What was never seen is as old as we are: an alert on age must not sleep because there is nothing to see."""
     _counted: tuple[HubView, Mapping[Phase, int]] | None = None
-    _sightings: ghosts.Sightings = field(default_factory=dict)
+    _sightings: ghosts.Sightings = field(default_factory=ghosts.Sightings)
 
     def __post_init__(self) -> None:
         self._started_at = self.state.clock.now()
@@ -48,7 +48,7 @@ class GaugeLoop:
         metrics.input_problems.set(len(self.state.problems))
         self._clusters()
         holds = self.state.all_holds()
-        self._ghosts(holds, now)
+        self._ghosts(hub, holds, now)
         metrics.holds.set(len(holds))
         held = Counter[str]()
         for hold in holds:
@@ -56,11 +56,12 @@ class GaugeLoop:
         for name in self.state.workers:
             metrics.held_gpus.labels(name).set(held.get(name, 0))
 
-    def _ghosts(self, holds: Sequence[Hold], now: datetime) -> None:
+    def _ghosts(self, hub: HubView, holds: Sequence[Hold], now: datetime) -> None:
         state, limit = self.state, self.state.policy.limits.silence_limit_s
         views = state.worker_views()
         seen = {name: v if link_of(v, limit, now) is Link.CONNECTED else None for name, v in views.items()}
-        state.ghosts, self._sightings = ghosts.look(self._sightings, seen, holds, now)
+        promised = ghosts.promises(holds, hub, now) if link_of(hub, limit, now) is Link.CONNECTED else None
+        state.ghosts, self._sightings = ghosts.look(self._sightings, seen, promised, now)
         counted = Counter((ghost.cluster, ghost.kind) for ghost in state.ghosts)
         for name in views:
             for kind in ghosts.GhostKind:

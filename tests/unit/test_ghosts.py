@@ -13,10 +13,11 @@ from rich.console import Console
 from dispatcher.cli.doctor_daemon import ask_daemon
 from dispatcher.cli.show_lists import clusters_page
 from dispatcher.core.doctor import Code, diagnose
-from dispatcher.core.ghosts import GHOST_AFTER_S, Ghost, GhostKind, Sightings, look
-from dispatcher.core.ids import ClusterName
+from dispatcher.core.ghosts import GHOST_AFTER_S, Ghost, GhostKind, Sightings, look, promises
+from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.ports import Store
-from dispatcher.core.snapshot import Hold, WorkerCopy, WorkerView
+from dispatcher.core.snapshot import Hold, HubView, WorkerCopy, WorkerView
+from dispatcher.core.workload import HubWorkload
 from dispatcher.loops.gauges import GaugeLoop
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health
@@ -40,7 +41,7 @@ def seen_twice(
     known: Sightings | None = None,
 ) -> tuple[Ghost, ...]:
     """What two looks make of a worker's views."""
-    _, sightings = look(known or {}, {ONPREM: first}, holds, NOW)
+    _, sightings = look(known or Sightings(), {ONPREM: first}, holds, NOW)
     return look(sightings, {ONPREM: second}, holds, later)[0]
 
 
@@ -75,18 +76,37 @@ def test_what_has_pods_or_takes_no_room_is_no_ghost(changes: dict[str, object]) 
 
 def test_pods_that_come_in_between_begin_the_time_anew() -> None:
     view, at_work = with_copy(RUNS), with_copy(replace(RUNS, bound_pods=2))
-    _, sightings = look({}, {ONPREM: view}, (), NOW)
+    _, sightings = look(Sightings(), {ONPREM: view}, (), NOW)
     _, sightings = look(sightings, {ONPREM: at_work}, (), NOW + timedelta(seconds=600))
     _, sightings = look(sightings, {ONPREM: view}, (), NOW + timedelta(seconds=800))
     assert look(sightings, {ONPREM: view}, (), LATER)[0] == ()
 
 
-def test_of_a_worker_that_is_away_nothing_is_concluded_and_nothing_forgotten() -> None:
-    view = with_copy(RUNS)
-    _, sightings = look({}, {ONPREM: view}, (), NOW)
-    away, sightings = look(sightings, {ONPREM: None}, (), LATER)
-    assert away == ()
-    assert [ghost.since for ghost in look(sightings, {ONPREM: view}, (), LATER)[0]] == [NOW]
+def test_of_a_worker_that_is_away_nothing_is_concluded_and_that_time_does_not_count() -> None:
+    """Minutes 0 to 10 seen, 10 to 40 away, from then on seen again: it is a ghost at minute 46."""
+    view, at = with_copy(RUNS), {minute: NOW + timedelta(minutes=minute) for minute in range(50)}
+    _, sightings = look(Sightings(), {ONPREM: view}, (), at[0])
+    _, sightings = look(sightings, {ONPREM: view}, (), at[10])
+    for minute in (20, 39, 40):
+        ghosts, sightings = look(sightings, {ONPREM: None}, (), at[minute])
+        assert ghosts == ()
+    told = {minute: look(sightings, {ONPREM: view}, (), at[minute])[0] for minute in (41, 45, 46)}
+    assert {minute: [ghost.since for ghost in ghosts] for minute, ghosts in told.items()} == {
+        41: [],
+        45: [],
+        46: [at[30]],
+    }
+
+
+def test_a_cluster_that_is_taken_out_of_the_fleet_is_forgotten() -> None:
+    _, sightings = look(Sightings(), {ONPREM: with_copy(RUNS)}, (), NOW)
+    assert look(sightings, {}, (), LATER)[1].since == {}
+
+
+def test_a_copy_that_is_admitted_anew_has_its_time_anew() -> None:
+    """Evicted and admitted again between two looks, or while its worker was away: the same object, other pods."""
+    again = replace(RUNS, admitted_at=LATER)
+    assert seen_twice(with_copy(RUNS), with_copy(again)) == ()
 
 
 def test_fr_sco_12_pods_on_a_node_that_is_gone_are_a_ghost() -> None:
@@ -103,6 +123,38 @@ def test_fr_sco_12_a_promise_whose_copy_never_came_is_a_ghost() -> None:
     assert seen_twice(worker(), with_copy(copy("train", reserved=False)), promised) == ()
     of_before = (replace(promised[0], former_copy="w-train"),)
     assert len(seen_twice(worker(), with_copy(copy("train", reserved=False)), of_before)) == 1
+
+
+def nominated(name: str = "train", *, clusters: tuple[ClusterName, ...] = (ONPREM,)) -> HubView:
+    uid = WorkloadUid(f"uid-{name}")
+    one = HubWorkload(uid, "team", name, "1", NOW, "queue", nominated=clusters)
+    return HubView(synced=True, observed_at=NOW, workloads={one.uid: one})
+
+
+@pytest.mark.parametrize(
+    ("hub", "left_s", "counts"),
+    [
+        (nominated(), 1, True),
+        (nominated(), 0, False),
+        (nominated(clusters=(ClusterName("cloud"),)), 1, False),
+        (nominated("another"), 1, False),
+    ],
+    ids=["it stands", "the hold has run out", "it went elsewhere", "the job is gone"],
+)
+def test_only_the_hold_of_a_nomination_that_stands_is_a_promise(hub: HubView, left_s: int, *, counts: bool) -> None:
+    held = hold("train", expires_at=NOW + timedelta(seconds=left_s))
+    assert promises([held], hub, NOW) == ((held,) if counts else ())
+
+
+def test_while_the_hub_is_away_no_copy_can_be_expected_and_that_time_does_not_count() -> None:
+    """MultiKueue on a hub that is down makes no copies, and whoever was nominated may be gone."""
+    held = (hold("train"),)
+    _, sightings = look(Sightings(), {ONPREM: worker()}, held, NOW)
+    away, sightings = look(sightings, {ONPREM: worker()}, None, LATER)
+    back, sightings = look(sightings, {ONPREM: worker()}, held, LATER + timedelta(minutes=1))
+    assert (away, back) == ((), ())
+    late, _ = look(sightings, {ONPREM: worker()}, held, LATER + timedelta(seconds=GHOST_AFTER_S + 1))
+    assert [(ghost.kind, ghost.since) for ghost in late] == [(GhostKind.NO_COPY, LATER)]
 
 
 # --- shown -------------------------------------------------------------------------------------------------------
