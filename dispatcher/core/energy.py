@@ -7,7 +7,7 @@ declarations and the flavors that its worker gave it. Unknown is unknown: watts 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
@@ -22,12 +22,17 @@ HOUR_MS = 3_600_000
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """What a run draws all the while. `draw_mw` is in milliwatts with the site's overhead (PUE), `grid_g_per_kwh` the
-    CO2 of its grid; None: not declared."""
+    CO2 of its grid; None: not declared.
+
+    `guessed`: by the flavors of a decision, or by a blueprint that does not name the cluster. What is on record already
+    is the better word.
+    """
 
     key: str
     cluster: ClusterName
     draw_mw: int | None
     grid_g_per_kwh: int | None
+    guessed: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class Sightings:
 
 _Usage = tuple[tuple[str, int, Resources, FlavorName | None], ...]
 _Seen = tuple[str, str, _Usage | int]
-"""What tells it from all others, its name for people, and what is charged for it: by pod sets, or only how many pods."""
+"""What tells it from all others, its name for people, and what is charged for it: by pod sets, or only some pods."""
 
 
 def promises(holds: Iterable[Hold], hub: HubView, now: datetime) -> tuple[Hold, ...]:

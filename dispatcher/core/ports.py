@@ -62,9 +62,16 @@ class ObjectsPort(Protocol):
 class UseLog(Protocol):
     """What teams had of the fleet, kept so that their shares do not begin at nothing after a restart."""
 
-    async def keep(self, runs: Sequence[Run], drawn: Mapping[tuple[WorkloadUid, datetime], Drawn]) -> None:
+    async def keep(
+        self, runs: Sequence[Run], drawn: Mapping[tuple[WorkloadUid, datetime], Drawn | None], term: int | None = None
+    ) -> None:
         """Record begins and ends, all or nothing; of a run that is known, what is told of it now. What it draws, where
-        that is not told, stays as it was told before. Raises Transient."""
+        that is not told or guessed, stays as it was told before; told as None it is not known any more.
+
+        Raises:
+            Transient: nothing is promised; a repeat is safe.
+            Fenced: a later term than `term` has begun: who leads now may have told more.
+        """
 
     async def recall(self, since: datetime, most: int) -> Sequence[Run]:
         """Those that go on, then those that ended since, newest first; at most so many. Raises Transient."""

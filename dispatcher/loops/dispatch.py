@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from dispatcher.core.errors import Transient
+from dispatcher.core.errors import Fenced, Transient
 from dispatcher.core.ids import DecisionId, WorkloadUid
 from dispatcher.core.lease import Always
 from dispatcher.core.ports import IntentState, Leadership, Store, UseLog
@@ -148,7 +148,11 @@ class DispatchLoop:
             return
         book = self.planner.line.book
         if runs := book.unkept(USES_A_CYCLE):
-            await self.uses.keep(runs, drawn_now(runs, self.state))
+            try:
+                await self.uses.keep(runs, drawn_now(runs, self.state, book.unseen), self.leadership.term)
+            except Fenced as error:
+                self.leadership.lost(str(error))
+                return
             book.kept(runs)
             if len(runs) == USES_A_CYCLE:
                 self.waker.wake()

@@ -3,7 +3,8 @@ by those of the decision that sent them there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
 from datetime import datetime
 
 from dispatcher.core.energy import Drawn, drawn_by
@@ -14,20 +15,25 @@ from dispatcher.core.workload import HubWorkload
 from dispatcher.state import FleetState
 
 
-def drawn_now(runs: Iterable[Run], state: FleetState) -> Mapping[tuple[WorkloadUid, datetime], Drawn]:
+def drawn_now(
+    runs: Iterable[Run], state: FleetState, unseen: Set[tuple[WorkloadUid, datetime]] = frozenset()
+) -> Mapping[tuple[WorkloadUid, datetime], Drawn | None]:
     """Of the runs that the hub still shows as they are told; of one that it has ended meanwhile, what was recorded when
-    it began goes on to count."""
+    it began goes on to count. None: nobody saw it end (`unseen`), and what it used is not known."""
     hub, views = state.hub_view(), state.worker_views()
-    found: dict[tuple[WorkloadUid, datetime], Drawn] = {}
+    found: dict[tuple[WorkloadUid, datetime], Drawn | None] = {}
     for uid, usage in runs:
+        if (uid, usage.begun_at) in unseen:
+            found[uid, usage.begun_at] = None
+            continue
         workload = hub.workloads.get(uid)
         cluster = workload.cluster_name if workload is not None else None
         if workload is None or cluster is None or workload.admitted_at != usage.begun_at:
             continue
-        flavors = _given(workload, views.get(cluster)) or _decided(workload, cluster, state)
-        if flavors:
-            site = state.policy.clusters.get(cluster)
-            found[uid, usage.begun_at] = drawn_by(workload, cluster, flavors, site)
+        given, site = _given(workload, views.get(cluster)), state.policy.clusters.get(cluster)
+        if flavors := given or _decided(workload, cluster, state):
+            drawn = drawn_by(workload, cluster, flavors, site)
+            found[uid, usage.begun_at] = replace(drawn, guessed=not given or site is None)
     return found
 
 

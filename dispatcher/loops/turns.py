@@ -35,6 +35,10 @@ class ShareBook:
     shares: Mapping[str, Share] = field(default_factory=dict)
     is_kept: bool = False
     """Whether somebody takes what is `unkept`."""
+    unseen: set[tuple[WorkloadUid, datetime]] = field(default_factory=set)
+    """Runs of the unkept that ended while nobody looked: when is not known, only that it was by now."""
+    _recalled: set[tuple[WorkloadUid, datetime]] = field(default_factory=set)
+    """Runs that the store says go on, of which the hub has not said so yet."""
     _now: dict[WorkloadUid, Usage] = field(default_factory=dict)
     _fading: Fading | None = None
     _worked_out_at: datetime | None = None
@@ -51,6 +55,8 @@ class ShareBook:
             if at % STRIDE == 0:
                 await pause()
             self._fading.add(usage)
+            if usage.ended_at is None:
+                self._recalled.add((uid, usage.begun_at))
             known = self._now.get(uid)
             if known is None or known.begun_at < usage.begun_at:
                 self._now[uid] = usage
@@ -68,13 +74,16 @@ class ShareBook:
         for uid, usage in runs:
             if self._unkept.get((uid, usage.begun_at)) == usage:
                 del self._unkept[uid, usage.begun_at]
+                self.unseen.discard((uid, usage.begun_at))
 
     def _log(self, uid: WorkloadUid, usage: Usage) -> None:
         if self.is_kept:
             self._unkept.pop((uid, usage.begun_at), None)
             self._unkept[uid, usage.begun_at] = usage
             if len(self._unkept) > MOST_UNKEPT:
-                del self._unkept[next(iter(self._unkept))]
+                oldest = next(iter(self._unkept))
+                del self._unkept[oldest]
+                self.unseen.discard(oldest)
 
     def begin(self, rules: OrderRules, now: datetime) -> None:
         """Before the first use is noted: each is then entered as it comes, and not thousands of them at once."""
@@ -84,6 +93,9 @@ class ShareBook:
     def note(self, uid: WorkloadUid, usage: Usage | None, now: datetime) -> None:
         """What a workload has from now on; None: nothing (any more)."""
         known = self._now.get(uid)
+        recalled = known is not None and (uid, known.begun_at) in self._recalled
+        if known is not None:
+            self._recalled.discard((uid, known.begun_at))
         if known == usage:
             return
         if known is not None and (usage is None or usage.begun_at != known.begun_at):
@@ -91,6 +103,8 @@ class ShareBook:
                 if self._fading is not None:
                     self._fading.end(known, now)
                 self._log(uid, replace(known, ended_at=max(known.begun_at, now)))
+                if recalled and self.is_kept:
+                    self.unseen.add((uid, known.begun_at))
             del self._now[uid]
             known = None
         if usage is not None:

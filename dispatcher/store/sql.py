@@ -32,6 +32,7 @@ from dispatcher.store.codec import (
 from dispatcher.store.database import Database, rows_of, run_of, scalar_of
 from dispatcher.store.inputs import InputLimits, InputLog
 from dispatcher.store.tables import decisions, from_micros, holds, intents, leadership, to_micros
+from dispatcher.store.terms import require_term
 from dispatcher.store.uses import UseRows
 
 MAX_ROWS = 1000
@@ -84,7 +85,7 @@ class SqlStore:
             if known is not None:
                 return True
             if intent is not None:
-                _require_term(connection, intent.term)
+                require_term(connection, intent.term)
             connection.execute(insert(decisions).values(row))
             if hold is not None:
                 connection.execute(insert(holds).values(_hold_row(hold)))
@@ -312,13 +313,6 @@ class SqlStore:
         for what, part in (("hold", hold), ("intent", intent)):
             if part is not None and (part.decision, part.workload) != (decision.id, decision.workload):
                 raise Refused(f"store: {what} of decision {part.decision} cannot be committed with {decision.id}")
-
-
-def _require_term(connection: Connection, term: int) -> None:
-    """Raises Fenced when a later term has begun. The shared lock makes a term that begins now wait for our commit."""
-    row = connection.execute(select(leadership).with_for_update(read=True)).one()
-    if term < row.term:
-        raise Fenced(f"store: term {row.term} of {row.holder} has begun; {term} is over")
 
 
 def _thin_waits(connection: Connection, workload: WorkloadUid) -> None:

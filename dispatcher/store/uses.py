@@ -19,8 +19,9 @@ from dispatcher.core.resources import Resources
 from dispatcher.core.shares import Run, Usage
 from dispatcher.store.database import Database, run_of
 from dispatcher.store.tables import from_micros, to_micros, uses
+from dispatcher.store.terms import require_term
 
-NOTHING: Mapping[tuple[WorkloadUid, datetime], Drawn] = MappingProxyType({})
+NOTHING: Mapping[tuple[WorkloadUid, datetime], Drawn | None] = MappingProxyType({})
 _DRAWN = ("key", "cluster", "draw_mw", "grid_g_per_kwh")
 
 
@@ -30,17 +31,29 @@ class UseRows:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def keep(self, runs: Sequence[Run], drawn: Mapping[tuple[WorkloadUid, datetime], Drawn] = NOTHING) -> None:
-        """Record begins and ends, all or nothing. What a run draws, where it is not told, stays as it was told before.
-        Raises Transient."""
-        told = [_values(run, drawn.get((run.workload, run.usage.begun_at))) for run in runs]
-        rows = {(row["workload"], row["begun_at"]): row for row in told}
+    async def keep(
+        self,
+        runs: Sequence[Run],
+        drawn: Mapping[tuple[WorkloadUid, datetime], Drawn | None] = NOTHING,
+        term: int | None = None,
+    ) -> None:
+        """See `UseLog.keep`."""
+        rows: dict[tuple[str, int], dict[str, object]] = {}
+        weak: list[tuple[str, int]] = []
+        for run in runs:
+            key, at = (run.workload, run.usage.begun_at), (run.workload, to_micros(run.usage.begun_at))
+            told = drawn.get(key)
+            rows[at] = _values(run, told)
+            if key not in drawn or (told is not None and told.guessed):
+                weak.append(at)
         if not rows:
             return
 
         def record(connection: Connection) -> None:
-            these = tuple_(uses.c.workload, uses.c.begun_at).in_([key for key, row in rows.items() if not row["key"]])
-            for known in connection.execute(select(uses).where(these)).all():
+            if term is not None:
+                require_term(connection, term)
+            these = tuple_(uses.c.workload, uses.c.begun_at).in_(weak)
+            for known in connection.execute(select(uses).where(these, uses.c.cluster.is_not(None))).all():
                 rows[known.workload, known.begun_at] |= {name: getattr(known, name) for name in _DRAWN}
             connection.execute(delete(uses).where(tuple_(uses.c.workload, uses.c.begun_at).in_(list(rows))))
             connection.execute(insert(uses), list(rows.values()))

@@ -103,6 +103,43 @@ async def test_a_kill_at_any_step_leaves_one_record(tmp_path: Path, at: int, aft
     await bench.store.close()
 
 
+async def test_what_ended_while_nobody_looked_used_nobody_knows_what(bench: Bench) -> None:
+    """It ran for a minute, was deleted, and the daemon came back five hours later: not five hours of energy."""
+    bench.fleet.submit(gang("train-a", duration="36000s"))
+    bench.fleet.submit(gang("train-b", duration="36000s"))
+    await bench.until(lambda: all(bench.phase(job) is Phase.PLACED for job in ("train-a", "train-b")))
+    await bench.step(60)
+    keys = [bench.workload(job).key for job in ("train-a", "train-b")]
+    bench.fleet.delete("Job", "autonomy", "train-a")
+    bench.clock.advance(5 * 3600)
+    bench.fleet.advance()
+    await bench.restart()
+    for _ in range(3):
+        await bench.step()
+    assert list(await bench.store.ended_runs(keys[0], 10)) == []
+    bench.fleet.delete("Job", "autonomy", "train-b")
+    for _ in range(3):
+        await bench.step()
+    (seen,) = await bench.store.ended_runs(keys[1], 10)
+    assert 5 * 3600 <= seen.lasted_s <= 5 * 3600 + 90
+
+
+async def test_a_cluster_that_leaves_the_blueprint_while_a_job_runs_used_what_was_declared(bench: Bench) -> None:
+    bench.fleet.submit(gang("train-a", duration="600s"))
+    await bench.until(lambda: bench.phase("train-a") is Phase.PLACED)
+    for _ in range(3):
+        await bench.step()
+    where, policy = bench.workload("train-a").cluster_name, bench.state.policy
+    left = {name: cluster for name, cluster in policy.clusters.items() if name != where}
+    bench.state.policy = replace(policy, digest="less", clusters=left)
+    await bench.step(600)
+    await bench.until(bench.finished("train-a"), 60)
+    await bench.step()
+    bench.state.policy = policy
+    (found,) = await used(bench, "train-a")
+    assert found.watt_hours == by_hand(bench, found, 8)
+
+
 async def test_a_blueprint_that_declares_no_watts_leaves_it_unknown_and_why_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,7 +154,7 @@ async def test_a_blueprint_that_declares_no_watts_leaves_it_unknown_and_why_says
     (found,) = await used(bench, "train-a")
     assert (found.watt_hours, found.co2_grams) == (None, None)
     await bench.store.close()
-    asked = ["why", "autonomy/train-a", "--store", str(bench.path)]
+    asked = ["why", "autonomy/train-a", "--server", "http://127.0.0.1:9", "--store", str(bench.path)]
     assert await asyncio.to_thread(command, asked) == 0
     shown = capsys.readouterr().out
     assert "What it used" in shown

@@ -41,10 +41,12 @@ class FusedUses:
     after: bool
     count: int = 0
 
-    async def keep(self, runs: Sequence[Run], drawn: Mapping[tuple[WorkloadUid, datetime], Drawn]) -> None:
+    async def keep(
+        self, runs: Sequence[Run], drawn: Mapping[tuple[WorkloadUid, datetime], Drawn | None], term: int | None = None
+    ) -> None:
         if self.count == self.at and not self.after:
             raise Killed
-        await self.log.keep(runs, drawn)
+        await self.log.keep(runs, drawn, term)
         if self.count == self.at:
             raise Killed
         self.count += 1
@@ -169,7 +171,7 @@ async def test_a_store_that_is_away_keeps_nobody_from_being_told_of_later(
     """What could not be kept is kept when it is back, in as many cycles as it takes."""
 
     class Away:
-        async def keep(self, runs: Sequence[Run], drawn: object) -> None:
+        async def keep(self, runs: Sequence[Run], drawn: object, term: int | None = None) -> None:
             raise Transient("store: gone")
 
     monkeypatch.setattr(dispatch, "USES_A_CYCLE", 2)

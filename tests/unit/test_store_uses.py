@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import update
 
 from dispatcher.core.energy import Drawn, EndedRun
+from dispatcher.core.errors import Fenced
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.resources import Resources
 from dispatcher.core.shares import Run, Usage
@@ -75,6 +77,38 @@ async def test_what_a_run_draws_stays_as_it_was_told_until_it_is_told_anew(store
     await store.use_log.keep([over], {key: drawn(None)})
     assert [found.watt_hours for found in await store.ended_runs("team/a", 5)] == [None]
     assert await recalled(store) == [run("b", 9), over]
+
+
+async def test_a_guess_is_kept_where_nothing_is_known_and_replaces_nothing_that_is(store: SqlStore) -> None:
+    """At its end the worker's copy is often gone, and its cluster may be out of the blueprint."""
+    guess = replace(drawn(1, None), guessed=True)
+    over, other = run("a", 10, 3), run("b", 9, 2)
+    keys = [(each.workload, each.usage.begun_at) for each in (over, other)]
+    await store.use_log.keep([run("a", 10)], {keys[0]: drawn()})
+    await store.use_log.keep([over, other], dict.fromkeys(keys, guess))
+    assert [found.drawn for found in await store.ended_runs("team/a", 5)] == [guess, drawn()]
+    await store.use_log.keep([other], {keys[1]: drawn()})
+    assert [found.drawn for found in await store.ended_runs("team/a", 5)] == [drawn(), drawn()]
+
+
+async def test_what_is_told_as_not_known_is_not_known_any_more(store: SqlStore) -> None:
+    over = run("a", 10, 3)
+    key = (over.workload, over.usage.begun_at)
+    await store.use_log.keep([run("a", 10)], {key: drawn()})
+    await store.use_log.keep([over], {key: None})
+    assert list(await store.ended_runs("team/a", 5)) == []
+    assert await recalled(store) == [over]
+
+
+async def test_a_leader_of_before_changes_no_row(store: SqlStore) -> None:
+    """Stopped between its last look and this write; a run that has ended would go on for ever."""
+    await store.lead(1, "one", NOW)
+    await store.use_log.keep([run("a", 10)], term=1)
+    await store.lead(2, "two", NOW)
+    await store.use_log.keep([run("a", 10, 3)], term=2)
+    with pytest.raises(Fenced):
+        await store.use_log.keep([run("a", 10)], term=1)
+    assert await recalled(store) == [run("a", 10, 3)]
 
 
 async def test_a_run_of_which_nobody_knows_where_it_ran_is_none_that_used_anything(store: SqlStore) -> None:
