@@ -10,7 +10,6 @@ import pytest
 
 from dispatcher.core.doctor import CATALOG, Code, Severity, diagnose
 from dispatcher.core.doctor.facts import (
-    WRITE_WORKLOADS,
     Active,
     AdmissionCheckFacts,
     CheckOn,
@@ -61,6 +60,7 @@ from tests.unit.doctor_facts import (
     worker,
     worker_facts,
 )
+from tests.unit.doctor_rights import RIGHTS_ROWS
 
 TRAINING = WorkloadClass.TRAINING
 NO = Active(False, reason="R", message="m")
@@ -105,10 +105,6 @@ def queue_rule(course: Away, after_s: int) -> Change:
     return policy_change(queues={QUEUE: QueuePolicy(QUEUE, TRAINING, on_unreachable=Unreachable(course, after_s))})
 
 
-idle_class = policy_change(classes={TRAINING: plan(TRAINING, idle_timeout_s=3600)})
-idle_queue = policy_change(queues={QUEUE: QueuePolicy(QUEUE, TRAINING, idle_timeout_s=3600)})
-
-
 ROWS: tuple[Row, ...] = (
     # --- access
     Row(Code.UNREACHABLE, "a worker that does not answer is named, and stops nothing else", worker(error="no route")),
@@ -122,24 +118,6 @@ ROWS: tuple[Row, ...] = (
         "a missing verb is an error, and not a note beside it",
         worker(denied=(Verb("list", "", "nodes"),), unread=(Unread("list nodes", "forbidden"),)),
         worker(denied=None),
-    ),
-    Row(
-        Code.IDLE_NOT_ALLOWED,
-        "an idle timeout of a class needs the right to write on the hub's Workloads",
-        all_of(idle_class, hub_cluster(not_granted=(WRITE_WORKLOADS,))),
-        hub_cluster(not_granted=(WRITE_WORKLOADS,)),
-    ),
-    Row(
-        Code.IDLE_NOT_ALLOWED,
-        "one of a queue needs it, too; where the right is there, or nobody was asked, nothing is said",
-        all_of(idle_queue, hub_cluster(not_granted=(WRITE_WORKLOADS,))),
-        all_of(idle_queue, hub_cluster(denied=None)),
-    ),
-    Row(
-        Code.STOP_NOT_ALLOWED,
-        "a worker that lets nobody stop a surplus copy is a note, and of no concern where there is no plan",
-        worker(not_granted=(WRITE_WORKLOADS,)),
-        all_of(no_blueprint, worker(not_granted=(WRITE_WORKLOADS,))),
     ),
     Row(
         Code.CLOCK_SKEW,
@@ -622,6 +600,7 @@ ROWS: tuple[Row, ...] = (
         worker(nodes=(node("n1"), node("n2", 7))),
     ),
     *DATA_ROWS,
+    *RIGHTS_ROWS,
 )
 
 

@@ -16,6 +16,7 @@ from connectors.kubernetes.credentials import SecretSource
 from connectors.kubernetes.survey import SurveyPlan, survey
 from connectors.kubernetes.survey.worker import Given
 from dispatcher.core.doctor.facts import (
+    READ_TOPOLOGIES,
     WRITE_WORKLOADS,
     Holder,
     HubFacts,
@@ -219,6 +220,14 @@ async def test_what_a_component_of_deploy_grants_is_asked_for_and_is_no_fault_to
     assert hub.cluster.not_granted == (WRITE_WORKLOADS,)
     assert (workers["near"].cluster.denied, workers["near"].cluster.not_granted) == ((), (WRITE_WORKLOADS,))
     assert workers["far"].cluster.not_granted == ()
+
+
+async def test_topologies_are_asked_for_and_a_worker_that_does_not_grant_them_lacks_nothing_needed(bed: Bed) -> None:
+    """The role of an earlier release: the daemon reads such a worker all the same."""
+    allow(bed.near, ("list", "topologies"), ("watch", "topologies"))
+    _, workers = await bed.survey()
+    assert workers["near"].cluster.denied == ()
+    assert workers["near"].cluster.not_granted == READ_TOPOLOGIES
 
 
 async def test_the_secrets_of_data_are_looked_at_by_name_and_key_and_nothing_of_them_is_told(bed: Bed) -> None:

@@ -13,7 +13,7 @@ from connectors.kubernetes.client import ApiClient
 from connectors.kubernetes.credentials import NoSource, Source
 from connectors.kubernetes.survey.cluster import Wanted
 from connectors.kubernetes.survey.hub import HubPlan, HubSurvey, read_hub
-from connectors.kubernetes.survey.permissions import DAEMON_ON_WORKER, multikueue_on_worker
+from connectors.kubernetes.survey.permissions import DAEMON_ON_WORKER, WISHED_ON_WORKER, multikueue_on_worker
 from connectors.kubernetes.survey.worker import Given, denied_to, read_worker
 from dispatcher.core.doctor.check_config import framework_kinds
 from dispatcher.core.doctor.facts import HUB, ClusterFacts, Holder, HubFacts, KubeconfigFacts, KueueConfig, WorkerFacts
@@ -70,7 +70,7 @@ def _source(name: str, found: HubSurvey, source_of: SourceOf, plan: SurveyPlan) 
 def _wanted(config: KueueConfig | None, plan: SurveyPlan) -> Wanted:
     kinds = framework_kinds(config) if config is not None else ()
     groups = tuple(sorted({group for _, (group, _) in kinds if group}))
-    return Wanted(plan.kueue_namespace, DAEMON_ON_WORKER, groups)
+    return Wanted(plan.kueue_namespace, DAEMON_ON_WORKER, groups, optional=WISHED_ON_WORKER)
 
 
 async def _hub(client: ApiClient, plan: SurveyPlan, clock: Clock) -> HubSurvey:

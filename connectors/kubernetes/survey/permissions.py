@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from connectors.kubernetes.preflight import NEEDED
-from dispatcher.core.doctor.facts import Verb
+from dispatcher.core.doctor.facts import READ_TOPOLOGIES, WRITE_WORKLOADS, Verb
 from dispatcher.core.policy import Credentials
 
 KUEUE = "kueue.x-k8s.io"
@@ -16,13 +16,15 @@ _LEASE = ("coordination.k8s.io", "leases", _NAMESPACE)
 DAEMON_ON_WORKER: tuple[Verb, ...] = tuple(
     Verb(verb, group, resource)
     for group, resources in (
-        (KUEUE, ("clusterqueues", "localqueues", "cohorts", "resourceflavors", "topologies", "workloads")),
+        (KUEUE, ("clusterqueues", "localqueues", "cohorts", "resourceflavors", "workloads")),
         ("", ("nodes", "pods", "namespaces")),
     )
     for resource in resources
     for verb in _READ
 )
-"""What the daemon reads of a worker."""
+"""What the daemon must read of a worker."""
+WISHED_ON_WORKER = (WRITE_WORKLOADS, *READ_TOPOLOGIES)
+"""What it can do without there."""
 
 
 def daemon_on_hub(credentials: Iterable[Credentials]) -> tuple[Verb, ...]:

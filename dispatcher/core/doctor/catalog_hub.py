@@ -35,6 +35,14 @@ HUB_ENTRIES: dict[Code, Entry] = {
         "8",
         "kubectl apply -k deploy/hub (hub) or deploy/worker (worker)",
     ),
+    Code.TOPOLOGIES_NOT_READ: Entry(
+        Group.ACCESS,
+        _W,
+        "a worker does not let the account read topologies",
+        "all goes on, but a required topology is judged by its label alone: rack r1 of two blocks counts as one rack",
+        "8, ADR 27",
+        "kubectl apply -k deploy/worker on the worker: the role of an earlier release lacks them",
+    ),
     Code.IDLE_NOT_ALLOWED: Entry(
         Group.ACCESS,
         _W,

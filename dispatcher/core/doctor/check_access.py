@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from dispatcher.core.doctor.facts import HUB, ClusterFacts, FleetFacts, Skew, Verb
+from dispatcher.core.doctor.facts import HUB, READ_TOPOLOGIES, ClusterFacts, FleetFacts, Skew, Verb
 from dispatcher.core.doctor.findings import Code, Finding, Severity, Where, found
 
+READER = "entrepot-reader"
+"""The role that deploy/worker gives the daemon's account."""
 SKEW_LIMIT_MS = 5_000
 """Beyond this a lease of 15 s and a TTL of a minute are no longer what they say."""
 
@@ -18,6 +20,7 @@ def check_access(facts: FleetFacts) -> Iterator[Finding]:
     for cluster in clusters:
         yield from _reach(cluster)
         yield from _permissions(cluster)
+        yield from _topologies(cluster)
         yield from _skew(cluster)
     yield from _between(clusters)
     yield from _identities(clusters)
@@ -41,11 +44,23 @@ def _reach(cluster: ClusterFacts) -> Iterator[Finding]:
 def _permissions(cluster: ClusterFacts) -> Iterator[Finding]:
     if not cluster.denied:
         return
-    account = cluster.account or "the account of this kubeconfig"
-    folder = "deploy/hub" if cluster.name == HUB else "deploy/worker"
+    folder, role = ("deploy/hub", "entrepot") if cluster.name == HUB else ("deploy/worker", READER)
     fix = f"kubectl apply -k {folder} on {cluster.name}, or add the rules {rules_text(cluster.denied)}"
-    seen = f"{account} may not " + ", ".join(verb.text() for verb in cluster.denied)
-    yield found(Code.RBAC_MISSING, Where(cluster.name, "ClusterRole", "entrepot"), seen, fix)
+    yield found(Code.RBAC_MISSING, Where(cluster.name, "ClusterRole", role), _may_not(cluster, cluster.denied), fix)
+
+
+def _topologies(cluster: ClusterFacts) -> Iterator[Finding]:
+    """A daemon reads such a worker without them: the label that a job requires then tells domains apart (ADR 27)."""
+    lacks = tuple(verb for verb in READ_TOPOLOGIES if verb in cluster.not_granted)
+    if lacks:
+        fix = f"kubectl apply -k deploy/worker on {cluster.name}: the role of an earlier release lacks them"
+        where = Where(cluster.name, "ClusterRole", READER)
+        yield found(Code.TOPOLOGIES_NOT_READ, where, _may_not(cluster, lacks), fix)
+
+
+def _may_not(cluster: ClusterFacts, verbs: tuple[Verb, ...]) -> str:
+    account = cluster.account or "the account of this kubeconfig"
+    return f"{account} may not " + ", ".join(verb.text() for verb in verbs)
 
 
 def rules_text(denied: tuple[Verb, ...]) -> str:

@@ -39,6 +39,7 @@ class Code(StrEnum):
     UNREACHABLE = "unreachable"
     NOT_LOOKED = "not-looked"
     RBAC_MISSING = "rbac-missing"
+    TOPOLOGIES_NOT_READ = "topologies-not-read"
     IDLE_NOT_ALLOWED = "idle-not-allowed"
     STOP_NOT_ALLOWED = "stop-not-allowed"
     CLOCK_SKEW = "clock-skew"

@@ -45,6 +45,8 @@ class Verb:
 
 WRITE_WORKLOADS = Verb("patch", "kueue.x-k8s.io", "workloads")
 """What deploy/interactive grants on the hub, and deploy/worker-stop on a worker."""
+READ_TOPOLOGIES = tuple(Verb(verb, "kueue.x-k8s.io", "topologies") for verb in ("list", "watch"))
+"""What deploy/worker grants since topologies are read; a daemon does without (ADR 27)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class ClusterFacts:
     skew: Skew | None = None
     denied: tuple[Verb, ...] | None = None
     not_granted: tuple[Verb, ...] = ()
-    """What the account lacks of what only a component of deploy/ grants; empty also where that was not answered."""
+    """What the account lacks of what a daemon can do without; empty also where that was not answered."""
     account: str = ""
     namespaces: tuple[str, ...] | None = None
     queues: Mapping[str, ClusterQueueView] | None = None
