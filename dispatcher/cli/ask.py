@@ -112,6 +112,8 @@ def queue(
         params["state"] = state.value
     with Client(server) as client:
         view, raw = client.get(WorkloadList, "/v1/workloads", params)
+    if not view.items:
+        _asked_only(namespace=namespace, state=state)
     emit(view, raw, output, partial(queue_page, view))
 
 
@@ -159,7 +161,16 @@ def _listed(
         return client.get(DecisionList, "/v1/decisions", _narrowed(*narrowed))
 
     view, raw = _ask(server, store, live, lambda kept: kept.decisions(ref, *narrowed))
+    if not view.items:
+        _asked_only(cluster=narrowed[1], outcome=narrowed[2])
     emit(view, raw, output, partial(decisions_page, view))
+
+
+def _asked_only(**narrowed: str | None) -> None:
+    """Nothing is an answer to a misspelled name too: say what was asked for. Names of old clusters are in records."""
+    told = ", ".join(f"{option} {value}" for option, value in narrowed.items() if value is not None)
+    if told:
+        note(f"only {told} was asked for")
 
 
 def _stood_at(ref: JobRef, at: datetime, server: str, store: str | None) -> str:

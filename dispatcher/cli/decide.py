@@ -93,8 +93,9 @@ def _request(file: Path, loaded: LoadResult, at: datetime) -> Request:
     try:
         return decode_request(body)
     except CodecError as error:
+        said = str(error) if "format" in body else "no Kubernetes object: it has no kind"
         fix = "give a Job or JobSet manifest, or what GET /v1/decisions/ID/inputs answers"
-        raise CliError(str(error), where=str(file), fix=fix, code=ExitCode.USAGE) from None
+        raise CliError(said, where=str(file), fix=fix, code=ExitCode.USAGE) from None
 
 
 def _document(file: Path) -> Mapping[str, Any]:
@@ -110,7 +111,8 @@ def _document(file: Path) -> Mapping[str, Any]:
         raise CliError(f"cannot be read: {what}", where=str(file), fix=fix, code=ExitCode.USAGE) from None
     if len(found) != 1 or not isinstance(found[0], dict):
         fix = "give one Job or JobSet a file"
-        raise CliError(f"{len(found)} documents, not one", where=str(file), fix=fix, code=ExitCode.USAGE)
+        what = "no object, but a list or a value" if len(found) == 1 else f"{len(found)} documents, not one"
+        raise CliError(what, where=str(file), fix=fix, code=ExitCode.USAGE)
     return found[0]
 
 

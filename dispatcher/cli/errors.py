@@ -31,7 +31,7 @@ class CliError(Exception):
         self.code = code
 
     def text(self) -> str:
-        lines = [f"error: {self.what}"]
+        lines = [f"error: {self.what.removeprefix('error: ')}"]  # a problem without a place begins so itself
         if self.where:
             lines.append(f"  where: {self.where}")
         if self.fix:

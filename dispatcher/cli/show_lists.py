@@ -214,28 +214,22 @@ def _job_name(namespace: str, name: str, job: Job | None) -> str:
 
 
 def clusters_page(view: ClusterList, out: Console, wide: bool) -> None:
-    extra, yields = (("PROVIDER", "QUEUES"), ("YIELDING",)) if wide else ((), ())
-    numbers = frozenset({"NODES", "GPUS FREE", "YIELDING", "RUNNING", "LOCAL", "HELD"})
-    table = grid(
-        "CLUSTER",
-        "REGION",
-        *extra,
-        "NODES",
-        "GPUS FREE",
-        *yields,
-        "RUNNING",
-        "LOCAL",
-        "HELD",
-        "SEEN",
-        right=numbers,
-        flexible="SEEN",
-    )
+    """`wide` adds a column, and below the table whatever has as many words as a cluster has queues: beside the others
+    it would leave no room for them."""
+    place, yields = ((), ("YIELDING",)) if wide else (("REGION",), ())
+    numbers = ("NODES", "GPUS FREE", *yields, "RUNNING", "LOCAL", "HELD")
+    table = grid("CLUSTER", *place, *numbers, "SEEN", right=frozenset(numbers), flexible="SEEN")
     for item in view.items:
         style = {Link.CONNECTED: "green", Link.STALE: "yellow", Link.BLIND: "red"}[item.link]
-        more = (item.provider or "-", _queues(item)) if wide else ()
-        table.add_row(item.name, item.region or "-", *more, *_numbers(item, wide), Text(_seen(item), style=style))
+        where = () if wide else (item.region or "-",)
+        table.add_row(item.name, *where, *_numbers(item, wide), Text(_seen(item), style=style))
     out.print(table)
-    for item in view.items if wide else ():
+    if not wide:
+        return
+    for item in view.items:
+        at = f"provider {item.provider or '-'}, region {item.region or '-'}"
+        out.print(Text(f"{item.name}: {at}; queues {_queues(item)}", style="dim"))
+    for item in view.items:
         for room in item.rooms:
             if room.gap is not None:
                 out.print(Text(f"{item.name}: {room.gap}", style="yellow"))

@@ -64,7 +64,8 @@ def plan_named(name: str) -> Plan:
     if found is None:
         names = [plan.name for plan in PLANS]
         fix = did_you_mean(name, names, f"one of {', '.join(names)}, or the path of a trace")
-        raise Fatal(f"no scenario is named '{name}'", fix=fix)
+        path = ", and there is no such file" if "." in name else ""
+        raise Fatal(f"no scenario is named '{name}'{path}", fix=fix)
     return found
 
 

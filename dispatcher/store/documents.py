@@ -172,8 +172,10 @@ def _opened(content: bytes, kind: str) -> dict[str, Any]:
 
 
 def _check(document: Mapping[str, Any], kind: str) -> None:
-    if document.get("format") != kind:
-        raise CodecError(f"format is {document.get('format')!r}, not {kind!r}")
+    if "format" not in document:
+        raise CodecError(f"names no format; {kind!r} is expected")
+    if document["format"] != kind:
+        raise CodecError(f"format is {document['format']!r}, not {kind!r}")
     if document.get("version") != FORMAT_VERSION:
         raise CodecError(f"version is {document.get('version')!r}; this program reads version {FORMAT_VERSION}")
 

@@ -249,7 +249,8 @@ def test_queue_separates_what_waits_from_what_runs(entrepot: Terminal, server: s
     assert "team-b/eval" in waiting
     assert "did you mean 'radar-2026'?" in waiting
     assert "running on onprem-1 for 11m, seen 3s ago" in placed
-    assert entrepot("queue", "-n", "team-c", "--server", server).out == "nothing waits and nothing runs\n"
+    none = entrepot("queue", "-n", "team-c", "--server", server)
+    assert (none.out, none.err) == ("nothing waits and nothing runs\n", "note: only namespace team-c was asked for\n")
 
 
 @pytest.mark.parametrize(

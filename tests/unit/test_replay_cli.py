@@ -191,7 +191,7 @@ def test_a_file_that_is_no_record_is_refused(cli: Cli, tmp_path: Path) -> None:
     cli("replay", str(file), code=2, server=False)
     file.write_text("{}")
     cli("replay", str(file), code=1, server=False)
-    assert "format is None" in cli.err
+    assert "names no format" in cli.err
 
 
 # --- snapshot ----------------------------------------------------------------------------------------------------
@@ -340,8 +340,8 @@ def in_a_strange_namespace() -> Any:
         pytest.param("a: [", "cannot be read", id="no YAML"),
         pytest.param("{", "cannot be read", id="no JSON"),
         pytest.param("kind: Job\n---\nkind: Job\n", "2 documents, not one", id="two jobs"),
-        pytest.param("- 1\n", "1 documents, not one", id="no object"),
-        pytest.param("a: 1\n", "format is None", id="neither manifest nor request"),
+        pytest.param("- 1\n", "no object, but a list or a value", id="no object"),
+        pytest.param("a: 1\n", "no Kubernetes object: it has no kind", id="neither manifest nor request"),
         pytest.param("kind: Pod\n", "runs Job and JobSet only", id="another kind"),
         pytest.param(yaml.safe_dump(without_a_queue()), "queue-name", id="a job that Kueue does not see"),
         pytest.param(yaml.safe_dump(in_a_strange_namespace()), "'nowhere' not found", id="a namespace of nobody"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from dispatcher.cli.show_lists import clusters_page
@@ -33,27 +34,35 @@ def seen(reserved: int, yielding: int = 0) -> WorkerView:
     return replace(view, nodes=(taken, view.nodes[1]))
 
 
-def shown(view: WorkerView, *, wide: bool) -> list[str]:
+def shown(view: WorkerView, *, wide: bool, width: int = 200) -> list[str]:
     world = World()
     world.show_worker(view)
     out = io.StringIO()
     page = ClusterList(now=NOW, items=clusters(Look.at(world.state)))
-    clusters_page(page, Console(file=out, width=200, no_color=True), wide)
+    clusters_page(page, Console(file=out, width=width, no_color=True), wide)
     return [line for line in out.getvalue().splitlines() if line.startswith("onprem-1")]
 
 
 def test_fr_sco_10_two_accounts_of_what_is_in_use_are_both_shown() -> None:
-    _, told = shown(seen(reserved=0), wide=True)
+    _, _, told = shown(seen(reserved=0), wide=True)
     assert told == f"onprem-1: {SAID}{ACCOUNTS}"
     assert len(shown(seen(reserved=0), wide=False)) == 1, "the plain list is a line a cluster"
-    assert len(shown(seen(reserved=8), wide=True)) == 1, "where both say the same there is nothing to tell"
+    assert len(shown(seen(reserved=8), wide=True)) == 2, "where both say the same there is nothing to tell"
 
 
 def test_fr_sco_06_what_yields_has_a_column_of_its_own() -> None:
-    (row,) = shown(seen(reserved=0, yielding=8), wide=True)
-    assert row.split()[6:9] == ["2/2", "8/16", "8"], row
+    row, _ = shown(seen(reserved=0, yielding=8), wide=True)
+    assert row.split()[1:4] == ["2/2", "8/16", "8"], row
     (room,) = next(c for c in clusters(_look(seen(0, yielding=8))) if c.name == "onprem-1").rooms
     assert (room.free, room.by_quota, room.by_nodes, room.yielding) == (16, 16, 16, 8)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_however_many_queues_a_cluster_has_its_numbers_are_shown_whole(width: int) -> None:
+    many = {QueueName(f"team-{n}"): ClusterQueueView(QueueName(f"team-{n}"), True) for n in range(9)}
+    row, below, *_ = shown(replace(seen(reserved=8), queues=many), wide=True, width=width)
+    assert row.split()[1:6] == ["2/2", "8/16", "0", "0", "0"], row
+    assert below.startswith("onprem-1: provider "), below
 
 
 def test_why_tells_of_the_accounts_of_what_was_asked_for() -> None:
