@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.padding import Padding
 from rich.text import Text
 
 from dispatcher.cli.errors import CliError, ExitCode, undecidable
 from dispatcher.cli.options import Output
-from dispatcher.cli.printing import console, emit_data, grid, note
+from dispatcher.cli.printing import console, emit_data, note
 
 if TYPE_CHECKING:
     from dispatcher.core.decision import Decision
     from dispatcher.sim.whatif import Turn, WhatIf
 
+_HEAD = ("EFFECT", "JOB", "NOW", "THEN", "CHANGE")
 _STYLES = {"unreadable": "bold red", "kept-back": "bold red", "released": "green", "dearer": "yellow"}
 
 
@@ -48,8 +51,7 @@ def what_if(snapshot: Path, blueprint: Path, output: Output) -> None:
 
 
 def _page(found: WhatIf, *, all_of_them: bool) -> None:
-    from dispatcher.core.units import money
-    from dispatcher.sim.whatif import Effect, cost_of
+    from dispatcher.sim.whatif import Effect
 
     screen = console()
     shown = [turn for effect in Effect for turn in found.of(effect) if all_of_them or effect is not Effect.SAME]
@@ -59,20 +61,33 @@ def _page(found: WhatIf, *, all_of_them: bool) -> None:
     if not shown:
         return
     screen.print()
-    table = grid(
-        "EFFECT", "WORKLOAD", "NOW", "THEN", "CHANGE", "BECAUSE", right=frozenset({"CHANGE"}), flexible="BECAUSE"
+    rows = [_cells(turn) for turn in shown]
+    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
+    screen.print(Text(_line(_HEAD, widths), style="bold"))
+    for turn, cells in zip(shown, rows, strict=True):
+        screen.print(Text(_line(cells, widths), style=_STYLES.get(turn.effect.value, "")))
+        if because := _because(turn):
+            screen.print(Padding(because, (0, 0, 0, widths[0] + 2), expand=False))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """One row. What it is because of stands below it: a sentence of hundreds of letters fits beside no four columns."""
+    *left, change = (f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
+    return "  ".join((*left, f"{change.strip():>{widths[-1]}}"))
+
+
+def _cells(turn: Turn) -> tuple[str, ...]:
+    from dispatcher.core.units import money
+    from dispatcher.sim.whatif import cost_of
+
+    change = turn.change_usd_micro
+    return (
+        turn.effect.value,
+        f"{turn.key.partition('/')[0]}/{turn.job}",
+        _place(turn.now, cost_of(turn.now)),
+        _place(turn.then, cost_of(turn.then)) if turn.then is not None else "-",
+        "-" if change is None else f"{'+' if change >= 0 else '-'}{money(abs(change))}",
     )
-    for turn in shown:
-        change = turn.change_usd_micro
-        table.add_row(
-            Text(turn.effect.value, style=_STYLES.get(turn.effect.value, "")),
-            turn.key,
-            _place(turn.now, cost_of(turn.now)),
-            _place(turn.then, cost_of(turn.then)) if turn.then is not None else "-",
-            "-" if change is None else f"{'+' if change >= 0 else '-'}{money(abs(change))}",
-            _because(turn),
-        )
-    screen.print(table)
 
 
 def _place(decision: Decision, cost: int | None) -> str:
@@ -83,7 +98,7 @@ def _place(decision: Decision, cost: int | None) -> str:
 
 def _because(turn: Turn) -> str:
     """What closes the place that it has now, where something does, and the sentence of the decision that would be made.
-    One that waits tells of every place itself."""
+    That of one that waits tells of some places only: this one goes first where it is not among them."""
     from dispatcher.core.explain import headline, sentence
     from dispatcher.sim.whatif import Effect
 
@@ -92,8 +107,8 @@ def _because(turn: Turn) -> str:
     if turn.effect is Effect.SAME:
         return ""
     told = sentence(turn.then)
-    closed = turn.closed if turn.then.chosen is not None else None
-    return told if closed is None else f"{headline(closed)}; {told}"
+    closed = headline(turn.closed) if turn.closed is not None else None
+    return told if closed is None or closed in told else f"{closed}; {told}"
 
 
 def _data(found: WhatIf) -> dict[str, Any]:

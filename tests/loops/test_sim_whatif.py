@@ -120,7 +120,7 @@ rules:
     ("countries", "effect", "then", "because"),
     [
         ("DE", "elsewhere", "cloud-a-fi", "onprem-eu is not legal for radar-2026"),
-        ("DE, FI, FR, US", "kept-back", None, "waits: no cluster of 4 fits now"),
+        ("DE, FI, FR, US", "kept-back", None, "onprem-eu is not legal for radar-2026"),
         ("JP", "same", "onprem-eu", ""),
     ],
     ids=["closes the place that it has", "closes every place", "closes no place that there is"],
@@ -160,6 +160,13 @@ async def test_a_rule_more_is_told_by_name_from_the_command_line(
     table = capsys.readouterr().out
     counts = {"same": "2 same", "elsewhere": "1 elsewhere, 1 same", "kept-back": "1 kept-back, 1 same"}
     assert f"2 wait: {counts[effect]}" in table
+    rows = [line for line in table.splitlines() if line.startswith((effect, "same"))]
+    assert len(rows) == 2, "a line a job, whatever stands below it"
+    if effect != "same":
+        assert "autonomy/bound" in rows[0]
+        below = " ".join(table.partition(rows[0])[2].split())
+        assert below.startswith(because)
+        assert len(table.splitlines()) < 16, "a reason has the width of the screen"
 
 
 @pytest.mark.parametrize("output", ["table", "wide", "json"])
