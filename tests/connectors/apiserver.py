@@ -89,8 +89,8 @@ class ApiServer:
         for path in collections:
             self.collections.setdefault(path, {})
 
-    def put(self, collection: str, raw: Raw) -> Raw:
-        """Create or change an object, and tell the watchers."""
+    def put(self, collection: str, raw: Raw, *, silently: bool = False) -> Raw:
+        """Create or change an object, and tell the watchers, unless they are to be behind."""
         stored = self.collections[collection]
         key = (raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
         kind = "MODIFIED" if key in stored else "ADDED"
@@ -98,7 +98,8 @@ class ApiServer:
         raw = copy.deepcopy(raw)
         raw["metadata"] = {"uid": f"uid-{key[1]}", **raw["metadata"], "resourceVersion": str(self.version)}
         stored[key] = raw
-        self._tell(collection, kind, raw)
+        if not silently:
+            self._tell(collection, kind, raw)
         return raw
 
     def delete(self, collection: str, name: str, namespace: str = "", *, silently: bool = False) -> None:
@@ -188,6 +189,16 @@ class ApiServer:
             meta["continue"] = str(start + limit)
         return web.json_response({"metadata": meta, "items": objects[start : start + limit]})
 
+    def _list_in(self, collection: str, namespace: str, selector: str) -> web.StreamResponse:
+        """Of one namespace; the only field to select by is the name."""
+        wanted = selector.removeprefix("metadata.name=")
+        items = [
+            raw
+            for (where, name), raw in sorted(self.collections[collection].items())
+            if where == namespace and wanted in ("", name)
+        ]
+        return web.json_response({"metadata": {"resourceVersion": str(self.version)}, "items": items})
+
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         if int(request.query["resourceVersion"]) < self.oldest_version:
             return problem(410, "too old resource version")
@@ -206,6 +217,8 @@ class ApiServer:
 
     def _one(self, request: web.Request, seen: Seen) -> web.StreamResponse:
         collection, namespace, name, status = split(request.path)
+        if request.method == "GET" and name == "" and collection in self.collections:
+            return self._list_in(collection, namespace, seen.query.get("fieldSelector", ""))
         if request.method == "POST" and status is None and name == "":
             return self._create(collection, namespace, seen.body)
         stored = self.collections.get(collection, {}).get((namespace, name))

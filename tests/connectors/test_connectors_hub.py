@@ -249,6 +249,42 @@ async def test_what_the_watch_has_brought_before_a_conflict_is_not_asked_for_aga
     assert not bed.api.requests("GET", f"{KUEUE}/namespaces/team-a/workloads")
 
 
+async def test_conflicts_under_a_silent_watch_bring_what_overtook_us_each_time(bed: Bed) -> None:
+    """A watch may be silent for a minute. Each conflict shows the object as it is, so that the next decision is made on
+    it: no write ever goes against a version that was not judged."""
+    for _ in range(3):
+        bed.api.put(WORKLOADS, workload(), silently=True)
+        with pytest.raises(Conflict, match="modified"):
+            await bed.hub.nominate(nomination(bed, "w1"))
+        assert bed.hub.view().workloads[UID].resource_version == bed.workload()["metadata"]["resourceVersion"]
+    judged = bed.hub.view().workloads[UID].resource_version
+    await bed.hub.nominate(nomination(bed, "w1"))
+    assert [seen.body["metadata"]["resourceVersion"] for seen in bed.api.requests("PATCH")][-1] == judged
+
+
+async def test_an_old_plan_asks_nothing_and_the_next_one_gets_on_although_the_watch_fell_silent_since(bed: Bed) -> None:
+    old = nomination(bed, "w1")
+    bed.api.put(WORKLOADS, workload(status={"conditions": [condition("Evicted")], "clusterName": None}))
+    await eventually(lambda: bed.hub.view().workloads[UID].evicted_at is not None)
+    bed.api.put(WORKLOADS, workload(), silently=True)
+    for plan in (old, nomination(bed, "w1")):
+        with pytest.raises(Conflict, match="modified"):
+            await bed.hub.nominate(plan)
+    await bed.hub.nominate(nomination(bed, "w1"))
+
+
+async def test_one_that_is_gone_or_another_without_a_word_of_the_watch_is_a_conflict(bed: Bed) -> None:
+    bed.api.put(WORKLOADS, workload(uid="another"), silently=True)
+    with pytest.raises(Conflict):
+        await bed.hub.nominate(nomination(bed, "w1"))
+    assert set(bed.hub.view().workloads) == {"another"}
+    other = bed.hub.view().workloads[WorkloadUid("another")]
+    gone = Nomination(other.uid, other.namespace, other.name, other.resource_version, (ClusterName("w1"),))
+    bed.api.delete(WORKLOADS, "job-train-1a2b3", "team-a", silently=True)
+    with pytest.raises(Conflict, match="gone"):
+        await bed.hub.nominate(gone)
+
+
 async def test_a_second_workload_of_the_same_name_is_not_nominated_for_the_first(bed: Bed) -> None:
     first = nomination(bed, "w1")
     bed.api.delete(WORKLOADS, "job-train-1a2b3", "team-a")
