@@ -149,7 +149,7 @@ class DispatchLoop:
         book = self.planner.line.book
         if runs := book.unkept(USES_A_CYCLE):
             try:
-                await self.uses.keep(runs, drawn_now(runs, self.state, book.unseen), self.leadership.term)
+                await self.uses.keep(runs, drawn_now(runs, self.state, book.unseen), self._led or 0)
             except Fenced as error:
                 self.leadership.lost(str(error))
                 return
