@@ -189,6 +189,21 @@ def test_fr_sco_12_ghosts_are_shown_and_counted() -> None:
     assert 'entrepot_ghosts{cluster="onprem-1",kind="no-copy"} 0.0' in exposed
 
 
+@pytest.mark.parametrize(("hub_s", "told"), [(1, ["no-copy"]), (600, [])], ids=["seen", "away"])
+def test_no_copy_is_missed_while_the_hub_is_away(hub_s: int, told: list[str]) -> None:
+    world, one = api_world.World(), api_world.workload(nominated=(ClusterName("onprem-1"),))
+    promise = hold(workload=one.uid, workload_key=one.key, cluster="onprem-1", expires_at=LATER + timedelta(hours=1))
+    world.state.holds = {one.uid: (promise,)}
+    loop = GaugeLoop(world.state, Metrics(), Health(world.clock))
+    for minutes in (0, 16):
+        world.clock.at += timedelta(minutes=minutes)
+        seen_at = world.clock.at - timedelta(seconds=hub_s)
+        world.hub.shown = replace(api_world.hub(one), observed_at=seen_at)
+        world.show_worker(api_world.worker("onprem-1", observed_at=world.clock.at))
+        loop.look()
+    assert [ghost.kind for ghost in world.state.ghosts] == told
+
+
 def test_fr_sco_12_the_doctor_tells_what_the_daemon_saw() -> None:
     world, _ = haunted()
     with api_world.served(api_world.api_of(world.state, cast(Store, None), world.vitals)) as url:
