@@ -65,6 +65,7 @@ class EmbeddedHub:
         self.link_up = True
         self._hub = hub
         self._driver = driver
+        self._unsynced = HubView(synced=False, observed_at=None)
 
     async def check_ready(self) -> None:
         """As HubPort. Fatal where the clearing policy is missing (kueue-contract section 3.3, rule 2)."""
@@ -80,7 +81,7 @@ class EmbeddedHub:
 
     def view(self) -> HubView:
         """As HubPort."""
-        return self.feed.view(HubView(synced=False, observed_at=None))
+        return self.feed.view(self._unsynced)
 
     async def nominate(self, nomination: Nomination) -> str:
         """As HubPort; what the real connector would not even send is Refused here by the same rule."""
@@ -144,6 +145,7 @@ class EmbeddedWorker:
         self._worker = worker
         self._name = worker.name
         self._driver = driver
+        self._unsynced = WorkerView(cluster=worker.name, synced=False, observed_at=None)
 
     @property
     def name(self) -> ClusterName:
@@ -156,7 +158,7 @@ class EmbeddedWorker:
 
     def view(self) -> WorkerView:
         """As WorkerPort."""
-        return self.feed.view(WorkerView(cluster=self._name, synced=False, observed_at=None))
+        return self.feed.view(self._unsynced)
 
     async def stop(self, stop: Stop) -> None:
         """As WorkerPort; refused by the same rule as in real life."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from dispatcher.core.appraisal import Appraisals
 from dispatcher.core.decision import Estimate, Term, TermKind
 from dispatcher.core.fit import UNKNOWN_FIT, FitReport, fit_of
 from dispatcher.core.history import estimated
 from dispatcher.core.index import ClusterIndex
 from dispatcher.core.instants import later
+from dispatcher.core.legality import Legality
 from dispatcher.core.offers import Offer, offers_of
 from dispatcher.core.place import Place
 from dispatcher.core.policy import ClassPolicy, ClusterPolicy, Policy
@@ -27,6 +29,8 @@ class Setting:
     plan: ClassPolicy
     estimate: Estimate
     wall_ahead_s: int = 0
+    appraisals: Appraisals | None = None
+    """What was found before of this shape; it saves time and changes no answer."""
 
     @property
     def dated(self) -> datetime:
@@ -38,7 +42,7 @@ class Setting:
 class Context:
     """One candidate. `site` is None for a cluster that is not in the blueprint, `index` for one never read.
 
-    `terms` is empty while terms are computed and complete when filters run.
+    `terms` is empty and `law` None while terms are computed; both are there when filters run.
     """
 
     setting: Setting
@@ -53,6 +57,7 @@ class Context:
     """What was promised to others here, oldest first."""
     offers: tuple[Offer, ...] = ()
     """Every pod set with the flavor that it would take, and its price."""
+    law: Legality | None = None
 
     @property
     def request(self) -> Request:

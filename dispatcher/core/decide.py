@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from dispatcher.core.context import Setting, class_of, estimate_of, look
+from dispatcher.core.appraisal import Appraisal
+from dispatcher.core.context import Context, Setting, class_of, estimate_of, look
 from dispatcher.core.decision import Candidate, Decision, Fit, Outcome, Rejection
-from dispatcher.core.filters import judge
+from dispatcher.core.filters import judge, legality_of
 from dispatcher.core.holds import hold_of
 from dispatcher.core.ids import ClusterName, DecisionId, WorkloadUid
 from dispatcher.core.legality import legality
@@ -39,7 +40,7 @@ def decide(
     Raises:
         ValueError: the request names no class and its queue is not in the plan (see `class_of`).
     """
-    setting = _setting(request, snapshot, policy, now)
+    setting = setting_of(request, snapshot, policy, now)
     slate = memo.slate(setting, snapshot, weigh) if memo is not None else plain_slate(setting, snapshot, weigh)
     if snapshot.wall_ahead_s:  # by which clock dates were judged is part of what was seen
         slate = replace(slate, snapshot_digest=digest_of((slate.snapshot_digest, snapshot.wall_ahead_s)))
@@ -62,18 +63,22 @@ def steps(request: Request, snapshot: Snapshot, policy: Policy, now: datetime, m
     Raises:
         ValueError: as `decide`.
     """
-    return memo.steps(_setting(request, snapshot, policy, now), snapshot, weigh)
+    return memo.steps(setting_of(request, snapshot, policy, now), snapshot, weigh)
 
 
-def _setting(request: Request, snapshot: Snapshot, policy: Policy, now: datetime) -> Setting:
+def setting_of(request: Request, snapshot: Snapshot, policy: Policy, now: datetime) -> Setting:
+    """What is the same for all candidates of a decision.
+
+    Raises:
+        ValueError: as `decide`.
+    """
     plan = policy.classes[class_of(request, policy)]
     return Setting(request, policy, now, plan, estimate_of(request, plan), snapshot.wall_ahead_s)
 
 
 def weigh(setting: Setting, ground: Ground) -> Candidate:
     """One candidate: how the request fits, what it costs there, and everything that stands against it."""
-    seen = look(setting, ground.cluster, ground.index, ground.holds)
-    priced = replace(seen, terms=price(seen))
+    priced = _appraised(look(setting, ground.cluster, ground.index, ground.holds))
     fit = priced.fit
     return Candidate(
         cluster=ground.cluster.name,
@@ -87,6 +92,22 @@ def weigh(setting: Setting, ground: Ground) -> Candidate:
         view_digest="",
         preempts=victims_of(priced),
     )
+
+
+def _appraised(seen: Context) -> Context:
+    """With its terms, and what the law says."""
+
+    def appraise() -> Appraisal:
+        return Appraisal(price(seen), legality_of(seen))
+
+    known, fit = seen.setting.appraisals, seen.fit
+    if known is None:
+        found = appraise()
+    else:
+        coming = tuple([hold for hold in seen.holds if hold.incoming])
+        read = (fit.placements, fit.flavors, fit.broken, fit.borrows, seen.cluster.cached, coming)
+        found = known.of(seen.cluster.name, read, appraise)
+    return replace(seen, terms=found.terms, law=found.law)
 
 
 def rank(uid: WorkloadUid, candidates: tuple[Candidate, ...]) -> tuple[ClusterName, ...]:

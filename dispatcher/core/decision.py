@@ -276,6 +276,18 @@ class Candidate:
     def eligible(self) -> bool:
         return not self.rejections and self.total_usd_micro is not None
 
+    def like(self, other: Candidate) -> bool:
+        """Whether both can be chosen or waited for alike: they differ at most in the amounts that rejections tell, and
+        in how the same total is made up."""
+        if self is other:
+            return True
+        one = (self.cluster, self.fit, self.total_usd_micro, self.queue, self.placements, self.preempts)
+        two = (other.cluster, other.fit, other.total_usd_micro, other.queue, other.placements, other.preempts)
+        return one == two and self._against() == other._against()
+
+    def _against(self) -> list[tuple[Reason, Resolver]]:
+        return [(rejection.reason, rejection.resolver) for rejection in self.rejections]
+
     @property
     def incoming(self) -> tuple[Incoming, ...]:
         """What a run there reads through the cluster's cache."""

@@ -219,7 +219,7 @@ def legality_of(context: Context) -> Legality:
 
 def residency(context: Context) -> Rejections:
     """Law before price: every flow of every label must be legal, and what is not known denies (docs/residency.md)."""
-    return legality_of(context).rejections
+    return (context.law or legality_of(context)).rejections
 
 
 def catalogued(context: Context) -> Rejections:

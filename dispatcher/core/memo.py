@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from operator import is_
 from typing import NamedTuple
 
+from dispatcher.core.appraisal import Appraisals
 from dispatcher.core.context import Setting
 from dispatcher.core.decision import Candidate
 from dispatcher.core.holds import HoldBook
@@ -160,6 +161,9 @@ class _Field:
     eligible: tuple[Candidate, ...] = ()
     full: tuple[Candidate, ...] = ()
     digest: str = ""
+    appraisals: Appraisals = field(default_factory=Appraisals)
+    era: int = -1
+    """The memo's when these were begun."""
 
 
 class _Asked(NamedTuple):
@@ -186,6 +190,8 @@ class CandidateMemo:
     _clusters: tuple[ClusterSnapshot, ...] | None = None
     _policy: Policy | None = None
     _window: Hashable = None
+    _era: int = 0
+    """Grows with every other policy or window."""
     _book: HoldBook = field(default_factory=HoldBook)
     _foreign: frozenset[Hashable] = frozenset()
     _snapshot_digest: tuple[int, str] = (-1, "")
@@ -247,6 +253,16 @@ class CandidateMemo:
         nothing else of its last `slate` has changed; None: it must be weighed. As of the last `look`."""
         return None
 
+    def weighed_anew(self, request: Request) -> tuple[Candidate, ...] | None:
+        """The candidates of this very request as `steps` just found them, for who waits and may be told of them later;
+        None: whoever asks is to be told at once."""
+        return None
+
+    def told(self, request: Request) -> None:
+        """What was just found of the candidates of this request stands for its last `slate`."""
+        asked = self._asked[request.uid]
+        self._asked[request.uid] = asked._replace(told=asked.field.weighed)
+
     def keep(self, alive: Container[WorkloadUid]) -> None:
         """Forget the requests of workloads that are gone, and the shapes that were theirs alone, all but the newest:
         a daemon that runs for a year must not remember every job of it."""
@@ -277,6 +293,7 @@ class CandidateMemo:
         self._looked = (snapshot.clusters, snapshot.holds, policy, at)
         window = self.window(policy, later(now, snapshot.wall_ahead_s))
         anew = policy is not self._policy or window != self._window
+        self._era += anew
         if snapshot.clusters is not self._clusters:
             self._look_at(snapshot.clusters, everywhere=anew)
             self._book.forget()
@@ -361,7 +378,9 @@ class CandidateMemo:
 
     def _refresh(self, found: _Field, setting: Setting, weigh: Weigh) -> Iterator[None]:
         """Weigh the shape where something has changed since it was last asked for, and nowhere else."""
-        shaped = replace(setting, request=found.shape)
+        if found.era != self._era:
+            found.appraisals, found.era = Appraisals(), self._era
+        shaped = replace(setting, request=found.shape, appraisals=found.appraisals)
         if not found.weighed:
             self._make_room(found)
             weighed: list[_Weighed] = []
@@ -396,6 +415,7 @@ class CandidateMemo:
             gone.append(self._fields.pop(next(iter(self._fields))))
         for each in gone:
             each.weighed, each.candidates, each.eligible, each.full, each.at = (), (), (), (), -1
+            each.appraisals = Appraisals()
 
     def _weigh(self, lane: _Lane, setting: Setting, weigh: Weigh) -> _Weighed:
         return _Weighed(weigh_alone(setting, lane.ground, weigh))

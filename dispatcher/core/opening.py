@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from dispatcher.core.backfill import Opening
 from dispatcher.core.context import Setting
@@ -22,6 +23,13 @@ from dispatcher.core.order import HOUR_S
 from dispatcher.core.prices import div_half_up
 from dispatcher.core.slate import Slate
 from dispatcher.core.snapshot import digest_of
+
+
+class BetterPlace(NamedTuple):
+    """An opening that is worth waiting for, and what the run costs there with the wait."""
+
+    cost_usd_micro: int
+    opening: Opening
 
 
 def cheaper_elsewhere(candidates: Sequence[Candidate], chosen: Candidate, setting: Setting) -> tuple[Candidate, ...]:
@@ -38,15 +46,10 @@ def hold_out(slate: Slate, setting: Setting, openings: Sequence[Opening]) -> Sla
 
     Where the best that fits now is cheaper, or has to preempt, it is the same: then nothing is waited for.
     """
-    best = min((c for c in slate.eligible if c.fit is Fit.NOW), key=_total, default=None)
-    found = [
-        (_total(c) + _waited(setting, o.start), o) for o in openings for c in slate.candidates if _is(c, o, setting)
-    ]
-    if best is None or not found:
+    found = worth_waiting(slate.candidates, setting, openings)
+    if found is None:
         return slate
-    cost, opening = min(found, key=lambda each: (each[0], each[1].start, each[1].cluster))
-    if cost >= _total(best):
-        return slate
+    cost, opening = found
     closed = {c.cluster: _rejection(c, cost, opening) for c in slate.eligible}
     return replace(
         slate,
@@ -58,6 +61,16 @@ def hold_out(slate: Slate, setting: Setting, openings: Sequence[Opening]) -> Sla
         full=tuple(c for c in slate.full if c.cluster == opening.cluster),
         candidates_digest=digest_of((slate.candidates_digest, tuple(sorted(closed.items())))),
     )
+
+
+def worth_waiting(candidates: Sequence[Candidate], setting: Setting, openings: Sequence[Opening]) -> BetterPlace | None:
+    """The best of the openings, where waiting for it costs less than the best that fits now; else None."""
+    best = min([_total(c) for c in candidates if c.eligible and c.fit is Fit.NOW], default=None)
+    found = [(_total(c) + _waited(setting, o.start), o) for o in openings for c in candidates if _is(c, o, setting)]
+    if best is None or not found:
+        return None
+    cost, opening = min(found, key=lambda each: (each[0], each[1].start, each[1].cluster))
+    return BetterPlace(cost, opening) if cost < best else None
 
 
 def _total(candidate: Candidate) -> int:

@@ -65,6 +65,12 @@ class QuotaTree:
         quota = self.limits.get(queue_key(queue), {}).get(fr)
         return quota.nominal if quota else 0
 
+    def has_cohorts_of(self, other: QuotaTree) -> bool:
+        """Whether the same queues share the same cohorts."""
+        return self is other or (
+            self.parents == other.parents and self.limits.keys() == other.limits.keys() and self.broken == other.broken
+        )
+
     def cohort_members(self, queue: QueueName) -> frozenset[QueueName]:
         """The queues that share the root cohort of this one, itself included."""
         root = self._root(queue_key(queue))

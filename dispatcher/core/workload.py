@@ -21,6 +21,14 @@ class WorkloadClass(StrEnum):
     INTERACTIVE = "interactive"
 
 
+_CLASSES = {known.value: known for known in WorkloadClass}
+
+
+def class_named(name: str) -> WorkloadClass | None:
+    """The class of a name that a record has; None: one that only another version knows."""
+    return _CLASSES.get(name)
+
+
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """One node selector or required affinity expression; operators In, NotIn, Exists, DoesNotExist, Gt, Lt."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from dispatcher.core.backfill import Opening
 from dispatcher.core.decide import decide, hold_of, steps
 from dispatcher.core.decision import Decision, Fit, Outcome
 from dispatcher.core.ids import DecisionId, WorkloadUid
@@ -24,14 +23,16 @@ from dispatcher.core.snapshot import Hold, HubView, Snapshot
 from dispatcher.core.traffic import Traffic
 from dispatcher.core.waiting import Phase, standing
 from dispatcher.core.watchdog import FindingCode
-from dispatcher.core.workload import Avoided, HubWorkload, OwnerMeta, Request, WorkloadClass
+from dispatcher.core.workload import Avoided, HubWorkload, OwnerMeta, Request, class_named
+from dispatcher.loops.almanac import Almanac
 from dispatcher.loops.history import RunBook
-from dispatcher.loops.hold_back import HoldBack, Memory
+from dispatcher.loops.hold_back import HoldBack
 from dispatcher.loops.line import DECIDED, InLine, WaitingLine
 from dispatcher.loops.lull import Lull, Scene
 from dispatcher.loops.ours import Ours
 from dispatcher.loops.patience import Patience
 from dispatcher.loops.requests import Requests
+from dispatcher.loops.retelling import Pass, Retelling
 from dispatcher.loops.rhythm import Breaker, Retries
 from dispatcher.loops.road import Road
 from dispatcher.loops.rounds import Rounds, nominated_copy
@@ -50,9 +51,6 @@ is told that it cannot be seen."""
 
 UNPLANNED_PATIENCE_S = 600
 """Of a plan without classes."""
-
-_CLASSES = {known.value: known for known in WorkloadClass}
-"""By what a record says; one of another version may say what is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ class Planner:
     """The newest pass, where nobody was decided on in it."""
     _requests: Requests = field(default_factory=Requests)
     _runs: RunBook = field(init=False)
-    _held_back: Memory = field(default_factory=Memory)
+    _almanac: Almanac = field(default_factory=Almanac)
     _ours: Ours = field(default_factory=Ours)
     _recalled: set[WorkloadUid] = field(default_factory=set)
     """Whose newest decision was asked of the store in this term."""
@@ -102,14 +100,12 @@ class Planner:
     _patience: Patience = field(init=False)
     _begun_at: datetime = field(init=False)
     """When what is remembered here began: with the start, or with our term."""
-    _roads: dict[WorkloadUid, Traffic] = field(default_factory=dict)
-    """What stood between each that waits and its clusters, apart from these."""
-    _weighed: dict[WorkloadUid, Decision] = field(default_factory=dict)
-    """Of each that was told of openings: what would have been decided without them."""
+    _told: Retelling = field(init=False)
     _seen: Told = field(default_factory=Told)
 
     def __post_init__(self) -> None:
         self._patience = Patience(self.state)
+        self._told = Retelling(self.state, self.waits)
         self._runs = RunBook(self.state)
         self._begun_at = self.state.clock.now()
 
@@ -118,7 +114,7 @@ class Planner:
         self._begun_at = self.state.clock.now()
         self._lull = None
         self._patience.forget()
-        self._held_back.forget()
+        self._almanac.forget()
         self._ownerless.clear()
         self._recalled.clear()
         self.retries.clear()
@@ -150,7 +146,7 @@ class Planner:
                 continue
             request = self._numbered(request)
             met = road.before(request, phase, self.breaker.stops(workload.namespace, now))
-            traffic = await self._newly_met(request, snapshot, met, road.back, slices)
+            traffic = await self._told.newly_met(request, snapshot, met, Pass(self.memo, road.back, slices))
             if traffic is None:
                 road.passed(workload, self.state.latest[uid])
                 continue
@@ -202,9 +198,7 @@ class Planner:
         self._requests.valid_for(hub, self.state.policy, self.state.usual)
         await self._recall(store, [entry.workload for entry in found if entry.workload.uid not in self._recalled])
         await slices.pause()
-        road = Road(
-            HoldBack(self.state, self.memo.views, self._held_back, now), hub, found, self.rounds, self._class_of
-        )
+        road = Road(HoldBack(self.state, self.memo.views, self._almanac, now), hub, found, self.rounds, self._class_of)
         self.state.expected, self.state.beyond = road.back.expected, road.back.beyond
         return found, road
 
@@ -231,23 +225,13 @@ class Planner:
         if reserved:
             seen = _amid(seen, replace(seen.snapshot.traffic, reserved=reserved))
             seen, decision = await self._decide_knowing(seen, slices)
-        openings = self._known_openings(seen, decision, back) or await back.openings(seen, decision, slices.pause)
+        openings = self._told.known_openings(seen, decision, back)
+        openings = openings or await back.openings(seen, decision, slices.pause)
         if openings:
-            self._weighed[seen.request.uid] = decision
+            self._told.weighed[seen.request.uid] = decision
             seen = _amid(seen, replace(seen.snapshot.traffic, openings=openings))
             seen, decision = await self._decide_knowing(seen, slices)
         return seen, decision
-
-    def _known_openings(self, seen: Inputs, decision: Decision, back: HoldBack) -> tuple[Opening, ...]:
-        """Those that it was told of last, while none has come and no candidate has become another: when one looks
-        changes nothing."""
-        uid = seen.request.uid
-        met, before = self._roads.get(uid), self._weighed.get(uid)
-        if met is None or not met.openings or before is None or _weighed(before) != _weighed(decision):
-            return ()
-        soonest = min(opening.start for opening in met.openings)
-        back.turns.append(soonest)
-        return met.openings if soonest > seen.now else ()
 
     async def _decide_knowing(self, seen: Inputs, slices: Slices) -> tuple[Inputs, Decision]:
         """Decide; and where that may stop some of ours, once more with what the hub knows of them."""
@@ -281,67 +265,11 @@ class Planner:
         if not self.warm:
             gc.freeze()
 
-    async def _newly_met(
-        self, request: Request, snapshot: Snapshot, traffic: Traffic, back: HoldBack, slices: Slices
-    ) -> Traffic | None:
-        """What a request that has to be decided on meets, with what is reserved where that held it up before; None: it
-        was told to wait, and would be told so again."""
-        before = self._roads.get(request.uid)
-        if before is not None and before.reserved:
-            if not before.openings and await self._held_up_as_before(request, snapshot, traffic, back, slices):
-                return None
-            traffic = replace(traffic, reserved=await back.reserved(snapshot, slices.pause))
-        if before is not None and before.openings and (soonest := min(o.start for o in before.openings)) > back.now:
-            traffic = replace(traffic, openings=before.openings)  # until then, while nothing else changes
-            back.turns.append(soonest)
-        return None if await self._waits_as_before(request, snapshot, traffic, back, slices) else traffic
-
-    async def _waits_as_before(
-        self, request: Request, snapshot: Snapshot, traffic: Traffic, back: HoldBack, slices: Slices
-    ) -> bool:
-        """Whether the newest decision on a request says to wait, and another would say the same of the same: since
-        nothing has changed, or since weighing anew where something has finds the same."""
-        if self._told_to_wait(request) is None or self._roads.get(request.uid) != traffic:
-            return False
-        self.memo.look(snapshot, self.state.policy, back.now)
-        if self.memo.unchanged(request):
-            return True
-        if traffic.reserved:
-            return False  # what is kept free depends on the instant
-        for _ in steps(request, snapshot, self.state.policy, back.now, self.memo):
-            await slices.pause()
-        if not self.memo.found_again(request):
-            return False
-        without = self._weighed.get(request.uid) if traffic.openings else None
-        return without is None or not await back.in_the_way(request, without, snapshot, slices.pause)
-
-    def _told_to_wait(self, request: Request) -> Decision | None:
-        """The newest decision on just this version of a request, where it says to wait by the rules in force."""
-        known = self.state.latest.get(request.uid)
-        if known is None or known.outcome is not Outcome.WAIT or known.policy_digest != self.state.policy.digest:
-            return None
-        return known if known.resource_version == request.resource_version else None
-
-    async def _held_up_as_before(
-        self, request: Request, snapshot: Snapshot, traffic: Traffic, back: HoldBack, slices: Slices
-    ) -> bool:
-        """Whether a request that somebody ahead has held up would delay them still, everywhere where it fits: where
-        the memo knows that without weighing, what is told of it may be a little older."""
-        known, met = self._told_to_wait(request), self._roads[request.uid]
-        if known is None or not met.like(traffic):
-            return False
-        self.memo.look(snapshot, self.state.policy, back.now)
-        places = self.memo.places(request)
-        if places is None:
-            return False
-        reserved = await back.reserved(snapshot, slices.pause)
-        return all(back.delays(place, request, known, reserved) for place in places)
-
     def waited(self, decision: Decision, seen: Inputs) -> None:
         """A wait: what the API shows from now on, and to be recorded where its reasons are new."""
         known = self.state.latest.get(decision.workload)
         self.state.latest[decision.workload] = decision
-        self._roads[decision.workload] = seen.snapshot.traffic
+        self._told.roads[decision.workload] = seen.snapshot.traffic
         if decision.workload in self.waits or known is None or self._seen.of(known) != self._seen.of(decision):
             self.waits[decision.workload] = (decision, seen)
 
@@ -449,7 +377,7 @@ class Planner:
     def _patience_s(self, previous: Decision | None) -> int:
         """The class's patience; a nomination that is not ours is given the longest patience of the plan."""
         plans = self.state.policy.classes
-        known = _CLASSES.get(previous.workload_class) if previous is not None else None
+        known = class_named(previous.workload_class) if previous is not None else None
         if known is not None and known in plans:
             return plans[known].patience_s
         return max((plan.patience_s for plan in plans.values()), default=UNPLANNED_PATIENCE_S)
@@ -466,13 +394,13 @@ class Planner:
         cells: tuple[dict[WorkloadUid, object], ...] = (
             self.state.latest,  # type: ignore[assignment]
             self.state.problems,
-            self._roads,
-            self._weighed,
+            self._told.roads,
+            self._told.weighed,
             self.waits,
             self._ownerless,
         )
         self._patience.keep(alive)
-        self._held_back.keep(alive)
+        self._almanac.keep(alive)
         self.memo.keep(alive)
         for cell in cells:
             for uid in [uid for uid in cell if uid not in alive]:
@@ -481,10 +409,6 @@ class Planner:
         self._recalled &= alive.keys()
         self._requests.keep(alive)
         self._runs.keep(alive)
-
-
-def _weighed(decision: Decision) -> object:
-    return tuple((c.cluster, c.fit, c.total_usd_micro, c.rejections) for c in decision.candidates)
 
 
 def _amid(seen: Inputs, traffic: Traffic) -> Inputs:

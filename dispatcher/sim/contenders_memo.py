@@ -81,10 +81,28 @@ class PatientMemo(CandidateMemo):
     def slate(self, setting: Setting, snapshot: Snapshot, weigh: Weigh) -> Slate:
         """As CandidateMemo."""
         found = CandidateMemo.slate(self, setting, snapshot, weigh)
-        self._places_of.pop(setting.request.uid, None)
-        self._outs.pop(setting.request.uid, None)
-        self._told_at[setting.request.uid] = self._count
+        self._note(setting.request.uid)
         return found
+
+    def told(self, request: Request) -> None:
+        """As CandidateMemo."""
+        CandidateMemo.told(self, request)
+        self._note(request.uid)
+
+    def _note(self, uid: WorkloadUid) -> None:
+        """What is known of its candidates is as of now."""
+        self._places_of.pop(uid, None)
+        self._outs.pop(uid, None)
+        self._told_at[uid] = self._count
+
+    def weighed_anew(self, request: Request) -> tuple[Candidate, ...] | None:
+        """As CandidateMemo: nobody asks `why` in a simulation. None where the request is somebody in particular, or
+        would stop others, which costs more with time."""
+        asked = self._asked.get(request.uid)
+        if asked is None or asked.request is not request or asked.told is None or asked.field.at != self._count:
+            return None
+        candidates = asked.field.candidates
+        return None if self._personal(request) or any(c.preempts for c in candidates) else candidates
 
     def keep(self, alive: Container[WorkloadUid]) -> None:
         """As CandidateMemo."""
