@@ -52,6 +52,7 @@ class ManualClock:
     def __init__(self, start: datetime) -> None:
         self._start = start
         self._now = start
+        self._elapsed_s = 0.0
         self._sleepers: list[tuple[datetime, int, asyncio.Future[None]]] = []
         self._calls = 0
         self.set_by_s = 0
@@ -63,7 +64,7 @@ class ManualClock:
 
     def monotonic_s(self) -> float:
         """Seconds of this clock since it was made."""
-        return (self._now - self._start).total_seconds()
+        return self._elapsed_s
 
     def wall_ahead_s(self) -> int:
         return self.set_by_s
@@ -103,7 +104,8 @@ class ManualClock:
         return self._sleepers[0][0] if self._sleepers else None
 
     def _move_to(self, to: datetime) -> None:
-        self._now = max(self._now, to)
+        if to > self._now:
+            self._now, self._elapsed_s = to, (to - self._start).total_seconds()
         while self._sleepers and self._sleepers[0][0] <= self._now:
             _, _, future = heapq.heappop(self._sleepers)
             if not future.done():

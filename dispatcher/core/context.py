@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from dispatcher.core.appraisal import Appraisals
+from dispatcher.core.appraisal import Appraisal, Appraisals
 from dispatcher.core.decision import Estimate, Term, TermKind
 from dispatcher.core.fit import UNKNOWN_FIT, FitReport, fit_of
 from dispatcher.core.history import estimated
@@ -31,6 +31,10 @@ class Setting:
     wall_ahead_s: int = 0
     appraisals: Appraisals | None = None
     """What was found before of this shape; it saves time and changes no answer."""
+
+    def of_shape(self, shape: Request, appraisals: Appraisals) -> Setting:
+        """The same for whoever is of the shape."""
+        return Setting(shape, self.policy, self.now, self.plan, self.estimate, self.wall_ahead_s, appraisals)
 
     @property
     def dated(self) -> datetime:
@@ -74,6 +78,11 @@ class Context:
     @property
     def dated(self) -> datetime:
         return self.setting.dated
+
+    def appraised(self, found: Appraisal) -> Context:
+        """With its terms, and what the law says."""
+        seen = (self.setting, self.cluster, self.site, self.index, self.local_queue, self.queue, self.fit)
+        return Context(*seen, found.terms, self.holds, self.offers, found.law)
 
     def term(self, kind: TermKind) -> Term | None:
         return next((term for term in self.terms if term.kind is kind), None)

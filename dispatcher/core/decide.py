@@ -107,7 +107,7 @@ def _appraised(seen: Context) -> Context:
         coming = tuple([hold for hold in seen.holds if hold.incoming])
         read = (fit.placements, fit.flavors, fit.broken, fit.borrows, seen.cluster.cached, coming)
         found = known.of(seen.cluster.name, read, appraise)
-    return replace(seen, terms=found.terms, law=found.law)
+    return seen.appraised(found)
 
 
 def rank(uid: WorkloadUid, candidates: tuple[Candidate, ...]) -> tuple[ClusterName, ...]:

@@ -114,6 +114,8 @@ class Fading:
         self._move(now_s)
         used: dict[str, dict[str, int]] = {team: {} for team in self._teams}
         for halvings, age in enumerate(self._ages):
+            if not age.sums:
+                continue
             constant, linear, square = self.window.powers(halvings, now_s)
             for (team, resource), (plain, by_time, by_square) in age.sums.items():
                 of_team = used.setdefault(team, {})

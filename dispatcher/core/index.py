@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName
@@ -142,13 +143,12 @@ _CONTENT = ("synced", "namespaces", "local_queues", "queues", "cohorts", "flavor
 """The fields of a view that its index depends on: all but its age, its counter and its last error."""
 
 
+_content_of = attrgetter(*_CONTENT)
+
+
 def same_content(one: WorkerView, other: WorkerView) -> bool:
     """Whether two views of a worker differ in their age only. Fast where they share their fields, as views do."""
-    for name in _CONTENT:
-        before, after = getattr(one, name), getattr(other, name)
-        if before is not after and before != after:
-            return False
-    return True
+    return bool(_content_of(one) == _content_of(other))  # what is the same object is not compared
 
 
 def _same(one: object, other: object) -> bool:
@@ -269,10 +269,14 @@ class ViewIndex:
 
     def of(self, cluster: ClusterSnapshot) -> ClusterIndex | None:
         """The numbers of a cluster as seen; None for a view that was never complete, which says nothing."""
+        view, known = cluster.worker, self._clusters.get(cluster.name)
+        if view is None or not view.synced:
+            return None
+        if known is not None and known.view is view:
+            return known
         for _ in self.steps(cluster):
             pass
-        view = cluster.worker
-        return self._clusters[cluster.name] if view is not None and view.synced else None
+        return self._clusters[cluster.name]
 
     def steps(self, cluster: ClusterSnapshot) -> Iterator[None]:
         """The work of `of` in steps, after which it costs nothing."""

@@ -176,6 +176,18 @@ class _Asked(NamedTuple):
     told: tuple[_Weighed, ...] | None = None
 
 
+class Anew(NamedTuple):
+    """The candidates of a request before and after they were weighed again."""
+
+    before: tuple[Candidate, ...]
+    after: tuple[Candidate, ...]
+
+    def differ_in_amounts(self) -> bool:
+        """Whether each can still be chosen, or waited for, exactly where and as it could before."""
+        same = len(self.before) == len(self.after)
+        return same and all(one.like(two) for one, two in zip(self.before, self.after, strict=True))
+
+
 @dataclass(slots=True)
 class CandidateMemo:
     """What a loop remembers between decisions. It may be given any snapshot, policy and time after any other."""
@@ -253,9 +265,9 @@ class CandidateMemo:
         nothing else of its last `slate` has changed; None: it must be weighed. As of the last `look`."""
         return None
 
-    def weighed_anew(self, request: Request) -> tuple[Candidate, ...] | None:
-        """The candidates of this very request as `steps` just found them, for who waits and may be told of them later;
-        None: whoever asks is to be told at once."""
+    def weighed_anew(self, request: Request) -> Anew | None:
+        """The candidates of this very request as `steps` just found them, and as in its last `slate`, for who waits and
+        may be told of them later; None: whoever asks is to be told at once."""
         return None
 
     def told(self, request: Request) -> None:
@@ -380,7 +392,7 @@ class CandidateMemo:
         """Weigh the shape where something has changed since it was last asked for, and nowhere else."""
         if found.era != self._era:
             found.appraisals, found.era = Appraisals(), self._era
-        shaped = replace(setting, request=found.shape, appraisals=found.appraisals)
+        shaped = setting.of_shape(found.shape, found.appraisals)
         if not found.weighed:
             self._make_room(found)
             weighed: list[_Weighed] = []

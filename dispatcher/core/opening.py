@@ -46,7 +46,7 @@ def hold_out(slate: Slate, setting: Setting, openings: Sequence[Opening]) -> Sla
 
     Where the best that fits now is cheaper, or has to preempt, it is the same: then nothing is waited for.
     """
-    found = worth_waiting(slate.candidates, setting, openings)
+    found = worth_waiting(slate.eligible, slate.candidates, setting, openings)
     if found is None:
         return slate
     cost, opening = found
@@ -63,9 +63,11 @@ def hold_out(slate: Slate, setting: Setting, openings: Sequence[Opening]) -> Sla
     )
 
 
-def worth_waiting(candidates: Sequence[Candidate], setting: Setting, openings: Sequence[Opening]) -> BetterPlace | None:
+def worth_waiting(
+    eligible: Sequence[Candidate], candidates: Sequence[Candidate], setting: Setting, openings: Sequence[Opening]
+) -> BetterPlace | None:
     """The best of the openings, where waiting for it costs less than the best that fits now; else None."""
-    best = min([_total(c) for c in candidates if c.eligible and c.fit is Fit.NOW], default=None)
+    best = min([_total(c) for c in eligible if c.fit is Fit.NOW], default=None)
     found = [(_total(c) + _waited(setting, o.start), o) for o in openings for c in candidates if _is(c, o, setting)]
     if best is None or not found:
         return None

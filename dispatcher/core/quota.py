@@ -23,6 +23,7 @@ NodeKey = tuple[str, str]
 """("queue" | "cohort", name): the two kinds have names of their own."""
 
 _NO_AMOUNTS: Amounts = MappingProxyType({})
+_NO_LIMITS: Mapping[FlavorResource, Quota] = MappingProxyType({})
 
 
 def queue_key(name: QueueName) -> NodeKey:
@@ -132,9 +133,9 @@ class QuotaTree:
         parent = self.parents.get(key)
         if parent is None:
             return total - used
-        local = self._local(key, fr)
+        quota = self.limits.get(key, _NO_LIMITS).get(fr)
+        local = _local_part(quota, total)
         from_parent = self._available(parent, fr)
-        quota = self.limits.get(key, {}).get(fr)
         if quota is not None and quota.borrowing_limit is not None:
             lent, taken = total - local, max(0, used - local)
             from_parent = min(from_parent, lent - taken + quota.borrowing_limit)

@@ -97,12 +97,15 @@ def waits_for_others(candidate: Candidate) -> bool:
 
 def claims(candidates: Iterable[Candidate]) -> frozenset[tuple[ClusterName, FlavorName]]:
     """Where a request that waits would take the next free capacity."""
-    return frozenset(
-        (candidate.cluster, placement.flavor)
-        for candidate in candidates
-        if candidate.rejections and all(rejection.reason in _NO_ROOM for rejection in candidate.rejections)
-        for placement in candidate.placements
-    )
+    found = set()
+    for candidate in candidates:
+        if candidate.placements and candidate.rejections and _is_full(candidate):
+            found.update([(candidate.cluster, placement.flavor) for placement in candidate.placements])
+    return frozenset(found)
+
+
+def _is_full(candidate: Candidate) -> bool:
+    return _NO_ROOM.issuperset([rejection.reason for rejection in candidate.rejections])
 
 
 def choose_ahead(

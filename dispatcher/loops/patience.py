@@ -8,7 +8,7 @@ to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -38,13 +38,17 @@ class Patience:
 
     state: FleetState
     _waits: dict[WorkloadUid, _Wait] = field(default_factory=dict)
+    _standing: tuple[Mapping[WorkloadUid, HubWorkload], list[tuple[WorkloadUid, datetime]]] | None = None
+    """Who stands nominated as last seen, and since when, by the hub's workloads of a look."""
 
     def forget(self) -> None:
         self._waits.clear()
+        self._standing = None
 
     def keep(self, alive: Container[WorkloadUid]) -> None:
         for uid in [uid for uid in self._waits if uid not in alive]:
             del self._waits[uid]
+            self._standing = None
 
     def waited_s(self, workload: HubWorkload, queued: Callable[[], int], now: datetime) -> float:
         """How long the cluster that was nominated last has had its copy, or should have had it by now; negative while
@@ -59,14 +63,18 @@ class Patience:
             wait = _Wait(workload.nominated, due, copied)
         elif copied and not wait.copied:
             wait = replace(wait, since=now, copied=True)
-        self._waits[workload.uid] = wait
+        if self._waits.get(workload.uid) is not wait:
+            self._waits[workload.uid], self._standing = wait, None
         return (now - wait.since).total_seconds()
 
     def turns(self, patience_s: Callable[[WorkloadUid], int]) -> list[datetime]:
         """When it is over with each that still stands nominated as it was last seen."""
         workloads = self.state.hub_view().workloads
-        return [
-            wait.since + timedelta(seconds=patience_s(uid)) + RESOLUTION
-            for uid, wait in self._waits.items()
-            if (shown := workloads.get(uid)) is not None and shown.nominated == wait.nominated
-        ]
+        if self._standing is None or self._standing[0] is not workloads:
+            found = [
+                (uid, wait.since)
+                for uid, wait in self._waits.items()
+                if (shown := workloads.get(uid)) is not None and shown.nominated == wait.nominated
+            ]
+            self._standing = (workloads, found)
+        return [since + timedelta(seconds=patience_s(uid)) + RESOLUTION for uid, since in self._standing[1]]

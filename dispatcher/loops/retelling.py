@@ -6,14 +6,14 @@ out for a cheaper cluster, what would have been decided without that. While thes
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from dispatcher.core.backfill import Opening
 from dispatcher.core.context import Setting
 from dispatcher.core.decide import setting_of, steps
-from dispatcher.core.decision import Candidate, Decision, Outcome
+from dispatcher.core.decision import Candidate, Decision, Outcome, Reason
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.opening import worth_waiting
@@ -72,18 +72,21 @@ class Retelling:
     async def _waits_as_before(self, request: Request, snapshot: Snapshot, traffic: Traffic, now: Pass) -> bool:
         """Whether the newest decision on a request says to wait, and another would say the same of the same: since
         nothing has changed, or since weighing anew where something has finds the same."""
-        if self._told_to_wait(request) is None or self.roads.get(request.uid) != traffic:
+        known = self._told_to_wait(request)
+        if known is None:
             return False
         memo, policy = now.memo, self.state.policy
         memo.look(snapshot, policy, now.back.now)
+        if self.roads.get(request.uid) != traffic:
+            return await self._waits_again(request, known, snapshot, traffic, now)
         if memo.unchanged(request):
             return True
-        if traffic.reserved:
-            return False  # what is kept free depends on the instant
+        if traffic.reserved:  # what is kept free depends on the instant
+            return await self._waits_again(request, known, snapshot, traffic, now)
         for _ in steps(request, snapshot, policy, now.back.now, memo):
             await now.slices.pause()
         if not memo.found_again(request):
-            return bool(traffic.openings) and await self._holds_out_again(request, snapshot, traffic, now)
+            return await self._waits_again(request, known, snapshot, traffic, now)
         without = self.weighed.get(request.uid) if traffic.openings else None
         return without is None or not await now.back.in_the_way(request, without, snapshot, now.slices.pause)
 
@@ -107,44 +110,78 @@ class Retelling:
         reserved = await now.back.reserved(snapshot, now.slices.pause)
         return all(now.back.delays(place, request, known, reserved) for place in places)
 
-    async def _holds_out_again(self, request: Request, snapshot: Snapshot, traffic: Traffic, now: Pass) -> bool:
-        """Whether a request that waits for a cheaper cluster would wait for one still, where but for amounts its
-        candidates were just found as before: then what is told of it may be a little older, where the memo allows that.
+    async def _waits_again(
+        self, request: Request, known: Decision, snapshot: Snapshot, traffic: Traffic, now: Pass
+    ) -> bool:
+        """Whether a request that waits would be told to wait once more, and but for amounts in the same words: then
+        what is told of it may be a little older, where the memo allows that.
 
-        The same as deciding, in the same steps: what would be chosen now, whom that would delay, when which cluster
-        has room, and whether waiting for it pays.
+        It takes the steps of a decision, and makes none: what fits now, whom that would delay, when a cheaper cluster
+        has room, whether waiting for it pays, and whether it may queue where all is taken.
         """
-        uid, candidates, before = request.uid, now.memo.weighed_anew(request), self.weighed.get(request.uid)
-        if candidates is None or before is None or uid in self.unrecorded or not _alike(before.candidates, candidates):
+        if known.kept is not None or traffic.keeps_back() is not None or request.uid in self.unrecorded:
             return False
-        without = replace(before, candidates=candidates)
-        if await now.back.in_the_way(request, without, snapshot, now.slices.pause):
+        found = await self._weighed_anew(request, snapshot, now)
+        if found is None:
             return False
-        seen = Inputs(request, snapshot.amid(replace(traffic, openings=())), self.state.policy, now.back.now)
-        openings = self.known_openings(seen, without, now.back)
-        openings = openings or await now.back.openings(seen, without, now.slices.pause)
-        if not _holds_out(setting_of(request, snapshot, seen.policy, seen.now), candidates, traffic, openings):
+        closed = [c for c in found if c.eligible and now.back.delays(c, request, known, traffic.reserved)]
+        if [c.cluster for c in closed] != [c.cluster for c in known.candidates if _has(c, Reason.RESERVED)]:
             return False
-        self.weighed[uid], self.roads[uid] = without, replace(traffic, openings=openings)
+        setting = setting_of(request, snapshot, self.state.policy, now.back.now)
+        free = [c for c in found if c.eligible and c not in closed]
+        if not free:
+            if traffic.openings or _goes_ahead(setting, found, traffic):
+                return False
+            self.roads[request.uid] = traffic
+        elif not await self._holds_out_again(setting, found, free, snapshot.amid(traffic), now):
+            return False
         now.memo.told(request)
         return True
+
+    async def _weighed_anew(self, request: Request, snapshot: Snapshot, now: Pass) -> tuple[Candidate, ...] | None:
+        """The candidates as they are now, where they differ from those of the last decision in amounts at most."""
+        for _ in steps(request, snapshot, self.state.policy, now.back.now, now.memo):
+            await now.slices.pause()
+        found = now.memo.weighed_anew(request)
+        return found.after if found is not None and found.differ_in_amounts() else None
+
+    async def _holds_out_again(
+        self,
+        setting: Setting,
+        found: tuple[Candidate, ...],
+        free: Sequence[Candidate],
+        snapshot: Snapshot,
+        now: Pass,
+    ) -> bool:
+        """Whether one that waits for a cheaper cluster, though these are free, would wait for one still."""
+        request, traffic, before = setting.request, snapshot.traffic, self.weighed.get(setting.request.uid)
+        if before is None or not traffic.openings or (traffic.reserved and before.decided_at == setting.now):
+            return False
+        without = replace(before, candidates=found, decided_at=setting.now)
+        if not traffic.reserved and await now.back.in_the_way(request, without, snapshot, now.slices.pause):
+            return False
+        seen = Inputs(request, snapshot.amid(replace(traffic, openings=())), setting.policy, setting.now)
+        openings = self.known_openings(seen, without, now.back) if not traffic.reserved else ()
+        openings = openings or await now.back.openings(seen, without, now.slices.pause)
+        better = worth_waiting(free, found, setting, openings)
+        if better is None or _goes_ahead(setting, [c for c in found if c.cluster == better.opening.cluster], traffic):
+            return False
+        self.weighed[request.uid], self.roads[request.uid] = without, replace(traffic, openings=openings)
+        return True
+
+
+def _goes_ahead(setting: Setting, candidates: Sequence[Candidate], traffic: Traffic) -> bool:
+    """Whether it would be sent to one of these where others are to leave, to queue there."""
+    limit = setting.plan.look_ahead
+    if not limit or setting.request.already_nominated:
+        return False
+    full = [candidate for candidate in candidates if waits_for_others(candidate)]
+    return choose_ahead(setting.request.uid, full, traffic, setting.plan.workload_class, limit) is not None
+
+
+def _has(candidate: Candidate, reason: Reason) -> bool:
+    return any(rejection.reason is reason for rejection in candidate.rejections)
 
 
 def _found(decision: Decision) -> object:
     return tuple((c.cluster, c.fit, c.total_usd_micro, c.rejections) for c in decision.candidates)
-
-
-def _alike(before: tuple[Candidate, ...], after: tuple[Candidate, ...]) -> bool:
-    return len(before) == len(after) and all(one.like(two) for one, two in zip(before, after, strict=True))
-
-
-def _holds_out(
-    setting: Setting, candidates: tuple[Candidate, ...], traffic: Traffic, openings: tuple[Opening, ...]
-) -> bool:
-    """Whether waiting for one of the openings pays, and nothing is sent ahead to where it comes."""
-    found = worth_waiting(candidates, setting, openings)
-    if found is None:
-        return False
-    limit, uid = setting.plan.look_ahead, setting.request.uid
-    full = [c for c in candidates if c.cluster == found.opening.cluster and waits_for_others(c)] if limit else []
-    return not limit or choose_ahead(uid, full, traffic, setting.plan.workload_class, limit) is None

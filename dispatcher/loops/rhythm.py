@@ -130,6 +130,8 @@ class Breaker:
 
     def stops(self, namespace: str, now: datetime) -> Refusal | None:
         """What keeps a workload of the namespace back now; None: it may be tried."""
+        if not self._tripped:
+            return None
         for key in (namespace, HUB):
             found = self._tripped.get(key)
             if found is not None and (now < found.again_at or key in self._trying):

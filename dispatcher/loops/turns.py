@@ -132,7 +132,7 @@ class ShareBook:
         fading = self._fading = self._in_window(Window(rules.share_half_life_s), now)
         self._worked_out_at, self._rules = now, rules
         self.shares = {
-            team: replace(share, share_ppm=share.share_ppm // STEP_PPM * STEP_PPM)
+            team: Share(team, share.share_ppm // STEP_PPM * STEP_PPM, share.dominant)
             for team, share in fading.shares(capacity(), now).items()
         }
 

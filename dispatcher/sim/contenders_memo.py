@@ -21,7 +21,7 @@ from dispatcher.core.decision import Candidate, Fit, Reason
 from dispatcher.core.fit import fit_of
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.index import ClusterIndex, Room
-from dispatcher.core.memo import CandidateMemo
+from dispatcher.core.memo import Anew, CandidateMemo
 from dispatcher.core.place import Place
 from dispatcher.core.policy import Policy
 from dispatcher.core.resources import is_gpu
@@ -95,14 +95,14 @@ class PatientMemo(CandidateMemo):
         self._outs.pop(uid, None)
         self._told_at[uid] = self._count
 
-    def weighed_anew(self, request: Request) -> tuple[Candidate, ...] | None:
+    def weighed_anew(self, request: Request) -> Anew | None:
         """As CandidateMemo: nobody asks `why` in a simulation. None where the request is somebody in particular, or
         would stop others, which costs more with time."""
         asked = self._asked.get(request.uid)
         if asked is None or asked.request is not request or asked.told is None or asked.field.at != self._count:
             return None
-        candidates = asked.field.candidates
-        return None if self._personal(request) or any(c.preempts for c in candidates) else candidates
+        found = Anew(tuple([each.body for each in asked.told]), asked.field.candidates)
+        return None if self._personal(request) or any(c.preempts for c in found.after) else found
 
     def keep(self, alive: Container[WorkloadUid]) -> None:
         """As CandidateMemo."""
