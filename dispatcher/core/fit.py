@@ -167,11 +167,13 @@ def _short(place: Place, flavor: FlavorName, resource: str, needed: int) -> Pick
     return Pick(flavor, QuotaState.SHORT, resource, needed, max(0, left))
 
 
+_PREFERENCE = tuple(Fit)
+
+
 def _worst(*fits: Fit) -> Fit:
     if Fit.NEVER in fits:
         return Fit.NEVER
-    order = list(Fit)
-    return max(fits, key=order.index)
+    return max(fits, key=_PREFERENCE.index)
 
 
 def _quota_fit(draft: _Draft, complete: bool) -> Fit:

@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 from dispatcher.core.backfill import Amounts, Ask, Calendar, Option, Reservation, Schedule
 from dispatcher.core.bids import bid_of
 from dispatcher.core.decision import Basis, Candidate, Decision, Estimate
-from dispatcher.core.ids import ClusterName, WorkloadUid
-from dispatcher.core.index import ClusterIndex, Room, holds_quota
+from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
+from dispatcher.core.index import ClusterIndex, holds_quota
 from dispatcher.core.keeping import (
     Grounds,
     Part,
@@ -32,13 +32,14 @@ from dispatcher.core.keeping import (
 from dispatcher.core.policy import Policy
 from dispatcher.core.quota import QuotaTree
 from dispatcher.core.snapshot import Hold, WorkerCopy, WorkerView
+from dispatcher.core.traffic import claims
 from dispatcher.core.workload import HubWorkload, PodSet, WorkloadClass, class_named
 from dispatcher.state import FleetState
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-REMEMBERED = 64
+REMEMBERED = 32
 """So many calendars, and so many lines, are remembered of a cluster: one pass asks for some tens of them."""
 
 Options = tuple[tuple[Candidate, tuple[Part, ...]], ...]
@@ -72,15 +73,29 @@ class _Running(NamedTuple):
     takers: tuple[Taker, ...]
 
 
-class _Kept(NamedTuple):
-    """A calendar, and all that it was made of but its grounds and the time. `base` and `holds` are what `free` was
-    worked out from."""
+class Sight(NamedTuple):
+    """All that a calendar of a cluster depends on, but its grounds and the time: its numbers, what is promised there
+    and what is known of the ends of that, and everything that runs there."""
 
-    base: Room
+    index: ClusterIndex
     holds: tuple[Hold, ...]
-    free: Amounts
     promised: tuple[Taker, ...]
     takers: tuple[Taker, ...]
+
+    def has_room_of(self, other: Sight) -> bool:
+        """Whether as much is free, since nothing has changed that this is worked out from."""
+        one, two = self.index, other.index
+        return one.base is two.base and one.view.flavors is two.view.flavors and self.holds == other.holds
+
+    def is_that_of(self, other: Sight) -> bool:
+        return self.has_room_of(other) and self.takers is other.takers and self.promised == other.promised
+
+
+class _Kept(NamedTuple):
+    """A calendar, and what it was made of."""
+
+    seen: Sight
+    free: Amounts
     calendar: Calendar
 
 
@@ -113,6 +128,20 @@ class _Planned(NamedTuple):
         return same and (self.until is None or now < self.until)
 
 
+class _Stood(NamedTuple):
+    """Reservations, and what they were worked out from: whose they are, and the clusters where they would start."""
+
+    decisions: tuple[Decision, ...]
+    sights: tuple[Sight, ...]
+    policy: Policy
+    planned: _Planned
+
+    def is_of(self, line: Sequence[Waiting], sights: Sequence[Sight], policy: Policy) -> bool:
+        same = policy is self.policy and len(line) == len(self.decisions) and len(sights) == len(self.sights)
+        same = same and all(map(is_, [each.decision for each in line], self.decisions))
+        return same and all(one.is_that_of(two) for one, two in zip(self.sights, sights, strict=True))
+
+
 @dataclass(slots=True)
 class Almanac:
     """What outlasts a pass: where each had reserved before, what runs on each cluster, and when that is to end."""
@@ -125,10 +154,22 @@ class Almanac:
     """By the decisions of those in it."""
     _planned: dict[int, _Planned] = field(default_factory=dict)
     """By how many have reserved."""
+    _stood: dict[int, _Stood] = field(default_factory=dict)
+    """The same, by what they were worked out from."""
+    _claims: dict[WorkloadUid, tuple[tuple[Candidate, ...], frozenset[tuple[ClusterName, FlavorName]]]] = field(
+        default_factory=dict
+    )
     _options: dict[WorkloadUid, tuple[tuple[Candidate, ...], tuple[PodSet, ...], Options]] = field(default_factory=dict)
 
+    def claims(self, uid: WorkloadUid, candidates: tuple[Candidate, ...]) -> frozenset[tuple[ClusterName, FlavorName]]:
+        """Where one that waits would take the next free capacity."""
+        known = self._claims.get(uid)
+        if known is None or known[0] is not candidates:
+            known = self._claims[uid] = (candidates, claims(candidates))
+        return known[1]
+
     def keep(self, alive: Mapping[WorkloadUid, HubWorkload]) -> None:
-        for remembered in (self.former, self._options):
+        for remembered in (self.former, self._options, self._claims):
             for uid in [uid for uid in remembered if uid not in alive]:
                 del remembered[uid]
 
@@ -165,29 +206,21 @@ class Almanac:
         self._running[view.cluster] = _Running(view.copies, workloads, each, takers)
         return takers
 
-    def calendar(
-        self,
-        index: ClusterIndex,
-        grounds: Grounds,
-        holds: tuple[Hold, ...],
-        promised: tuple[Taker, ...],
-        moment: Moment,
-    ) -> tuple[Calendar, Calendar]:
+    def calendar(self, seen: Sight, grounds: Grounds, now: datetime) -> tuple[Calendar, Calendar]:
         """The calendar of a cluster now, and as it was made: anew only where something it is made of is another."""
-        takers, now = self.takers(index.view, moment.state), moment.now
-        there = self._calendars.setdefault(index.view.cluster, {})
+        there = self._calendars.setdefault(seen.index.view.cluster, {})
         known = there.get(grounds)
-        as_known = known is not None and known.base is index.base and known.holds == holds
-        free = known.free if known is not None and as_known else free_of(grounds, index, holds)
-        if known is not None and known.takers is takers and known.free == free and known.promised == promised:
-            found = known.calendar.at(now)
+        same_room = known is not None and known.seen.has_room_of(seen)
+        free = known.free if known is not None and same_room else free_of(grounds, seen.index, seen.holds)
+        if known is not None and known.free == free:
+            same = known.seen.takers is seen.takers and known.seen.promised == seen.promised
+            found = known.calendar.at(now) if same else None
             if found is not None:
-                if not as_known:
-                    there[grounds] = known._replace(base=index.base, holds=holds)
+                there[grounds] = known._replace(seen=seen)
                 return found, known.calendar
-        found = calendar(grounds, free, (*takers, *promised), now)
+        found = calendar(grounds, free, (*seen.takers, *seen.promised), now)
         _make_room(there)
-        there[grounds] = _Kept(index.base, holds, free, promised, takers, found)
+        there[grounds] = _Kept(seen, free, found)
         return found, found
 
     def line(self, index: ClusterIndex, here: tuple[Here, ...], policy: Policy) -> _Line:
@@ -204,6 +237,16 @@ class Almanac:
             known = there[key] = _line(index, here, policy)
         return known
 
+    def standing(self, line: Sequence[Waiting], sights: Sequence[Sight], moment: Moment) -> _Planned | None:
+        """The reservations of a line, where nothing has changed that they were worked out from."""
+        known = self._stood.get(len(line))
+        found = known.planned if known is not None and known.is_of(line, sights, moment.state.policy) else None
+        return found if found is not None and (found.until is None or moment.now < found.until) else None
+
+    def stands(self, line: Sequence[Waiting], sights: Sequence[Sight], policy: Policy, planned: _Planned) -> None:
+        """These are the reservations of a line."""
+        self._stood[len(line)] = _Stood(tuple([each.decision for each in line]), tuple(sights), policy, planned)
+
     def planned(self, plan: Schedule, asks: tuple[Ask, ...], calendars: tuple[Calendar, ...]) -> _Planned:
         """All reservations of a line: made anew only where a calendar as it was made, or somebody in it, is another."""
         known = self._planned.get(len(asks))
@@ -217,6 +260,7 @@ class Almanac:
     def forget(self) -> None:
         self.former.clear()
         self._planned.clear()
+        self._stood.clear()
 
 
 def _make_room(remembered: dict[K, V]) -> None:

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from dispatcher.core.errors import Fenced, Transient
 from dispatcher.core.ids import DecisionId, WorkloadUid
 from dispatcher.core.lease import Always
+from dispatcher.core.policy import Policy
 from dispatcher.core.ports import IntentState, Leadership, Store, UseLog
 from dispatcher.core.shares import HALVINGS
 from dispatcher.core.snapshot import Hold, HubView, Link
@@ -72,6 +73,8 @@ class DispatchLoop:
     _started_s: float | None = None
     _led: int | None = None
     """The term that we have recovered for; None = none yet."""
+    _window: tuple[Policy, datetime, datetime] | None = None
+    """The window of time in which nothing of the policy changes by itself: since when it is known, and its end."""
     _kept: HubView | None = None
     """The view that was last compared with what is remembered."""
 
@@ -195,8 +198,15 @@ class DispatchLoop:
         holds = [at for held in self.state.holds.values() for hold in held for at in turns_of(hold, ttl_s)]
         ahead = timedelta(seconds=ahead_s)
         coming = [*self.rounds.turns(), *self.writer.caches.turns(), *holds]
-        instants = [*self.planner.turns(), *coming, window_until(policy, now + ahead) - ahead]
+        instants = [*self.planner.turns(), *coming, self._window_until(now + ahead) - ahead]
         return min((at for at in instants if at > now), default=now)
+
+    def _window_until(self, now: datetime) -> datetime:
+        """As `window.window_until`, asked once in each window."""
+        policy, known = self.state.policy, self._window
+        if known is None or known[0] is not policy or not known[1] <= now < known[2]:
+            known = self._window = (policy, now, window_until(policy, now))
+        return known[2]
 
     async def plan(self, considered: set[WorkloadUid]) -> list[Planned]:
         """The next batch of nominations; `considered` grows by what has been decided on in this cycle."""

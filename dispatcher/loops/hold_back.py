@@ -15,9 +15,8 @@ from dispatcher.core.context import Setting, class_of
 from dispatcher.core.decision import Candidate, Decision, Outcome, Reason
 from dispatcher.core.holds import live_holds
 from dispatcher.core.ids import WorkloadUid
-from dispatcher.core.index import ClusterIndex, ViewIndex
+from dispatcher.core.index import ViewIndex
 from dispatcher.core.keeping import (
-    Grounds,
     Taker,
     lacks_only_room,
     parts_of,
@@ -28,7 +27,7 @@ from dispatcher.core.passing import delayed, ends_at, once_started
 from dispatcher.core.replay import Inputs
 from dispatcher.core.snapshot import Hold, Snapshot
 from dispatcher.core.workload import HubWorkload, Request
-from dispatcher.loops.almanac import Almanac, Moment, Waiting, kind_of, lasting_there
+from dispatcher.loops.almanac import Almanac, Moment, Sight, Waiting, kind_of, lasting_there
 from dispatcher.loops.turns import Pause
 from dispatcher.state import FleetState
 
@@ -108,10 +107,14 @@ class HoldBack:
     async def reserved(self, snapshot: Snapshot, pause: Pause) -> tuple[Reservation, ...]:
         """What is reserved by all who were passed so far. `pause` is awaited cluster by cluster."""
         if self._counted != len(self._waiting):
-            plan, asks = Schedule({}, self.now, self.memory.former), _Asks([], [])
-            for _ in self._ask(snapshot, self._waiting, plan, asks):
-                await pause()
-            found = self.memory.planned(plan, tuple(asks.line), tuple(asks.calendars))
+            sights, moment = self._sights(snapshot, self._waiting), Moment(self.state, self.now)
+            found = self.memory.standing(self._waiting, sights, moment)
+            if found is None:
+                plan, asks = Schedule({}, self.now, self.memory.former), _Asks([], [])
+                for _ in self._ask(sights, self._waiting, plan, asks):
+                    await pause()
+                found = self.memory.planned(plan, tuple(asks.line), tuple(asks.calendars))
+                self.memory.stands(self._waiting, sights, self.state.policy, found)
             self._made, self._counted = found.made, len(self._waiting)
             if found.until is not None:
                 self.turns.append(found.until)
@@ -139,7 +142,7 @@ class HoldBack:
         ahead = [each for each in (*self._waiting, *self._behind) if names & {c.cluster for c, _ in each.options}]
         line = [*ahead, Waiting(seen.request.uid, seen.request.key, decision, options)]
         schedule, asks = Schedule({}, self.now, self.memory.former), _Asks([], [])
-        for _ in self._ask(seen.snapshot, line, schedule, asks):
+        for _ in self._ask(self._sights(seen.snapshot, line), line, schedule, asks):
             await pause()
         *before, own = asks.line
         for ask in before:
@@ -149,38 +152,41 @@ class HoldBack:
         self.turns += [opening.start for opening in openings]
         return openings
 
-    def _ask(self, snapshot: Snapshot, line: Sequence[Waiting], plan: Schedule, asks: _Asks) -> Iterator[None]:
-        """The calendars that all of a line would reserve in, a cluster in each step, and what they ask for."""
-        workers = {c.name: c.worker for c in snapshot.clusters}
-        holds = live_holds(snapshot.holds, workers, self.now)
-        names = sorted({candidate.cluster for each in line for candidate, _ in each.options})
-        options: dict[WorkloadUid, list[Option]] = {}
-        for name in names:
+    def _sights(self, snapshot: Snapshot, line: Sequence[Waiting]) -> list[Sight]:
+        """The clusters that somebody of a line waits for, by name, and what is seen of them."""
+        holds = live_holds(snapshot.holds, {c.name: c.worker for c in snapshot.clusters}, self.now)
+        found = []
+        for name in sorted({candidate.cluster for each in line for candidate, _ in each.options}):
             cluster = snapshot.cluster(name)
             index = self.views.of(cluster) if cluster is not None else None
             if index is not None:
-                there = tuple(hold for hold in holds if hold.cluster == name)
-                here = tuple(
-                    [
-                        (each, candidate, parts)
-                        for each in line
-                        for candidate, parts in each.options
-                        if candidate.cluster == name and candidate.queue is not None
-                    ]
-                )
-                known = self.memory.line(index, here, self.state.policy)
-                plan.calendars[name], as_made = self._calendar(known.grounds, index, there)
-                asks.calendars.append(as_made)
-                for (each, _, _), option in zip(here, known.options, strict=True):
-                    if option is not None:
-                        options.setdefault(each.uid, []).append(option)
-                yield
+                there = tuple([hold for hold in holds if hold.cluster == name])
+                promised = tuple([self._promised(hold) for hold in there])
+                found.append(Sight(index, there, promised, self.memory.takers(index.view, self.state)))
+        return found
+
+    def _ask(self, sights: Sequence[Sight], line: Sequence[Waiting], plan: Schedule, asks: _Asks) -> Iterator[None]:
+        """The calendars that all of a line would reserve in, a cluster in each step, and what they ask for."""
+        options: dict[WorkloadUid, list[Option]] = {}
+        for seen in sights:
+            name = seen.index.view.cluster
+            here = tuple(
+                [
+                    (each, candidate, parts)
+                    for each in line
+                    for candidate, parts in each.options
+                    if candidate.cluster == name and candidate.queue is not None
+                ]
+            )
+            known = self.memory.line(seen.index, here, self.state.policy)
+            plan.calendars[name], as_made = self.memory.calendar(seen, known.grounds, self.now)
+            asks.calendars.append(as_made)
+            for (each, _, _), option in zip(here, known.options, strict=True):
+                if option is not None:
+                    options.setdefault(each.uid, []).append(option)
+            yield
         for each in line:
             asks.line.append(Ask(each.uid, each.key, tuple(options.get(each.uid, ()))))
-
-    def _calendar(self, grounds: Grounds, index: ClusterIndex, holds: tuple[Hold, ...]) -> tuple[Calendar, Calendar]:
-        promised = tuple(self._promised(hold) for hold in holds)
-        return self.memory.calendar(index, grounds, holds, promised, Moment(self.state, self.now))
 
     def _promised(self, hold: Hold) -> Taker:
         decided, parts = self.state.latest.get(hold.workload), parts_of_usage(hold.usage)
@@ -193,7 +199,8 @@ class HoldBack:
         """The starts of the first that wait, for people: of those that reserve, and of some more behind them."""
         reserving = {each.uid for each in self._waiting}
         plan, asks = Schedule({}, self.now, self.memory.former), _Asks([], [])
-        for _ in self._ask(snapshot, [*self._waiting, *self._behind], plan, asks):
+        line = [*self._waiting, *self._behind]
+        for _ in self._ask(self._sights(snapshot, line), line, plan, asks):
             pass
         for ask in asks.line:
             plan.reserve(ask)
@@ -210,4 +217,5 @@ def _by_choice(decision: Decision) -> bool:
 
 def _is_gang(workload: HubWorkload) -> bool:
     """Whether anything smaller could pass it: a single GPU is taken or not."""
-    return sum(pod_set.count * max(1, pod_set.per_pod.gpus()) for pod_set in workload.pod_sets) > 1
+    pods = sum([pod_set.count for pod_set in workload.pod_sets])
+    return pods > 1 or any(pod_set.count and pod_set.per_pod.gpus() > 1 for pod_set in workload.pod_sets)

@@ -225,10 +225,10 @@ class Planner:
         if reserved:
             seen = _amid(seen, replace(seen.snapshot.traffic, reserved=reserved))
             seen, decision = await self._decide_knowing(seen, slices)
-        openings = self._told.known_openings(seen, decision, back)
+        openings = self._told.known_openings(seen, decision.candidates, back)
         openings = openings or await back.openings(seen, decision, slices.pause)
         if openings:
-            self._told.weighed[seen.request.uid] = decision
+            self._told.told_apart(decision)
             seen = _amid(seen, replace(seen.snapshot.traffic, openings=openings))
             seen, decision = await self._decide_knowing(seen, slices)
         return seen, decision
@@ -394,11 +394,10 @@ class Planner:
         cells: tuple[dict[WorkloadUid, object], ...] = (
             self.state.latest,  # type: ignore[assignment]
             self.state.problems,
-            self._told.roads,
-            self._told.weighed,
             self.waits,
             self._ownerless,
         )
+        self._told.keep(alive)
         self._patience.keep(alive)
         self._almanac.keep(alive)
         self.memo.keep(alive)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from operator import is_
 from typing import NamedTuple
 
-from dispatcher.core.backfill import Opening
+from dispatcher.core.backfill import Opening, Reservation
 from dispatcher.core.context import Setting
 from dispatcher.core.decide import setting_of, steps
 from dispatcher.core.decision import Candidate, Decision, Outcome, Reason
@@ -34,6 +36,27 @@ class Pass(NamedTuple):
     slices: Slices
 
 
+class Apart(NamedTuple):
+    """What would have been decided without openings, and the candidates as they were last found: like those of the
+    decision, and the same where it is of that instant."""
+
+    decision: Decision
+    candidates: tuple[Candidate, ...]
+    found_at: datetime
+
+
+class HeldUp(NamedTuple):
+    """Where a request fitted and would have delayed somebody of those who had reserved. The later it starts, the more
+    so: while these are the same, it need not be asked again."""
+
+    places: tuple[Candidate, ...]
+    reserved: tuple[Reservation, ...]
+
+    def stands(self, places: tuple[Candidate, ...], reserved: tuple[Reservation, ...]) -> bool:
+        same = reserved is self.reserved and len(places) == len(self.places)
+        return same and all(map(is_, places, self.places))
+
+
 @dataclass(slots=True)
 class Retelling:
     """What each that waits was told on, by workload. `unrecorded`: those whose newest wait is still to be recorded."""
@@ -42,8 +65,9 @@ class Retelling:
     unrecorded: Container[WorkloadUid]
     roads: dict[WorkloadUid, Traffic] = field(default_factory=dict)
     """What stood between each that waits and its clusters, apart from these."""
-    weighed: dict[WorkloadUid, Decision] = field(default_factory=dict)
+    apart: dict[WorkloadUid, Apart] = field(default_factory=dict)
     """Of each that was told of openings: what would have been decided without them."""
+    held_up: dict[WorkloadUid, HeldUp] = field(default_factory=dict)
 
     async def newly_met(self, request: Request, snapshot: Snapshot, traffic: Traffic, now: Pass) -> Traffic | None:
         """What a request that has to be decided on meets, with what is reserved where that held it up before; None: it
@@ -58,12 +82,12 @@ class Retelling:
             back.turns.append(soonest)
         return None if await self._waits_as_before(request, snapshot, traffic, now) else traffic
 
-    def known_openings(self, seen: Inputs, decision: Decision, back: HoldBack) -> tuple[Opening, ...]:
+    def known_openings(self, seen: Inputs, candidates: tuple[Candidate, ...], back: HoldBack) -> tuple[Opening, ...]:
         """Those that it was told of last, while none has come and no candidate has become another: when one looks
         changes nothing."""
         uid = seen.request.uid
-        met, before = self.roads.get(uid), self.weighed.get(uid)
-        if met is None or not met.openings or before is None or _found(before) != _found(decision):
+        met, before = self.roads.get(uid), self.apart.get(uid)
+        if met is None or not met.openings or before is None or _found(before.candidates) != _found(candidates):
             return ()
         soonest = min(opening.start for opening in met.openings)
         back.turns.append(soonest)
@@ -87,8 +111,8 @@ class Retelling:
             await now.slices.pause()
         if not memo.found_again(request):
             return await self._waits_again(request, known, snapshot, traffic, now)
-        without = self.weighed.get(request.uid) if traffic.openings else None
-        return without is None or not await now.back.in_the_way(request, without, snapshot, now.slices.pause)
+        without = self.apart.get(request.uid) if traffic.openings else None
+        return without is None or not await now.back.in_the_way(request, without.decision, snapshot, now.slices.pause)
 
     def _told_to_wait(self, request: Request) -> Decision | None:
         """The newest decision on just this version of a request, where it says to wait by the rules in force."""
@@ -108,7 +132,13 @@ class Retelling:
         if places is None:
             return False
         reserved = await now.back.reserved(snapshot, now.slices.pause)
-        return all(now.back.delays(place, request, known, reserved) for place in places)
+        before = self.held_up.get(request.uid)
+        if before is not None and before.stands(places, reserved):
+            return True
+        found = all(now.back.delays(place, request, known, reserved) for place in places)
+        if found:
+            self.held_up[request.uid] = HeldUp(places, reserved)
+        return found
 
     async def _waits_again(
         self, request: Request, known: Decision, snapshot: Snapshot, traffic: Traffic, now: Pass
@@ -154,20 +184,32 @@ class Retelling:
         now: Pass,
     ) -> bool:
         """Whether one that waits for a cheaper cluster, though these are free, would wait for one still."""
-        request, traffic, before = setting.request, snapshot.traffic, self.weighed.get(setting.request.uid)
-        if before is None or not traffic.openings or (traffic.reserved and before.decided_at == setting.now):
+        request, traffic, before = setting.request, snapshot.traffic, self.apart.get(setting.request.uid)
+        if before is None or not traffic.openings or (traffic.reserved and before.found_at == setting.now):
             return False
-        without = replace(before, candidates=found, decided_at=setting.now)
+        without = before.decision
         if not traffic.reserved and await now.back.in_the_way(request, without, snapshot, now.slices.pause):
             return False
         seen = Inputs(request, snapshot.amid(replace(traffic, openings=())), setting.policy, setting.now)
-        openings = self.known_openings(seen, without, now.back) if not traffic.reserved else ()
+        openings = self.known_openings(seen, found, now.back) if not traffic.reserved else ()
         openings = openings or await now.back.openings(seen, without, now.slices.pause)
         better = worth_waiting(free, found, setting, openings)
         if better is None or _goes_ahead(setting, [c for c in found if c.cluster == better.opening.cluster], traffic):
             return False
-        self.weighed[request.uid], self.roads[request.uid] = without, replace(traffic, openings=openings)
+        self.apart[request.uid] = Apart(without, found, setting.now)
+        self.roads[request.uid] = replace(traffic, openings=openings)
         return True
+
+    def told_apart(self, decision: Decision) -> None:
+        """What was decided before openings were looked at."""
+        self.apart[decision.workload] = Apart(decision, decision.candidates, decision.decided_at)
+
+    def keep(self, alive: Container[WorkloadUid]) -> None:
+        """Drop what is remembered of workloads that are no longer on the hub."""
+        cells: tuple[dict[WorkloadUid, object], ...] = (self.roads, self.apart, self.held_up)  # type: ignore[assignment]
+        for cell in cells:
+            for uid in [uid for uid in cell if uid not in alive]:
+                del cell[uid]
 
 
 def _goes_ahead(setting: Setting, candidates: Sequence[Candidate], traffic: Traffic) -> bool:
@@ -183,5 +225,5 @@ def _has(candidate: Candidate, reason: Reason) -> bool:
     return any(rejection.reason is reason for rejection in candidate.rejections)
 
 
-def _found(decision: Decision) -> object:
-    return tuple((c.cluster, c.fit, c.total_usd_micro, c.rejections) for c in decision.candidates)
+def _found(candidates: tuple[Candidate, ...]) -> object:
+    return [(c.cluster, c.fit, c.total_usd_micro, c.rejections) for c in candidates]

@@ -9,7 +9,7 @@ from dispatcher.core.decision import Candidate, Decision, Outcome
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
 from dispatcher.core.outstanding import Outstanding
 from dispatcher.core.snapshot import HubView
-from dispatcher.core.traffic import EMPTY, Bound, Refusal, Traffic, claims
+from dispatcher.core.traffic import EMPTY, Bound, Refusal, Traffic
 from dispatcher.core.waiting import Phase
 from dispatcher.core.workload import HubWorkload, Request
 from dispatcher.loops.hold_back import HoldBack
@@ -110,7 +110,7 @@ class Road:
             return
         if decision.candidates is not self._last:
             self._last = decision.candidates
-            more = claims(decision.candidates) - self._claims
+            more = self.back.memory.claims(workload.uid, decision.candidates) - self._claims
             if more:
                 self._claims |= more
                 self._full = None
