@@ -54,7 +54,9 @@ class HubProjection:
         self._hub = hub
         self._multikueue = multikueue
         self._workloads: dict[WorkloadUid, HubWorkload] = {}
-        self._owners: dict[str, OwnerMeta] = {}
+        self._shown: Mapping[WorkloadUid, HubWorkload] = MappingProxyType({})
+        """The workloads as they were when one of them was touched last: the same object until the next is."""
+        self._owners: Mapping[str, OwnerMeta] = MappingProxyType({})
         self._owners_at = -1
         self._configured = _Configured()
         self._configured_at = -1
@@ -68,8 +70,8 @@ class HubProjection:
         return HubView(
             synced=True,
             observed_at=observed_at,
-            workloads=MappingProxyType(self._workloads.copy()),
-            owners=MappingProxyType(self._owners),
+            workloads=self._shown,
+            owners=self._owners,
             checks=configured.checks,
             configs=configured.configs,
             clusters=configured.clusters,
@@ -100,11 +102,13 @@ class HubProjection:
                 self._workloads.pop(uid, None)
             else:
                 self._workloads[uid] = hub_workload(workload)
+        if touched:
+            self._shown = MappingProxyType(self._workloads.copy())
         if self._configured_at != hub.kueue.settings:
             self._configured, self._configured_at = self._configure(), hub.kueue.settings
         if self._owners_at != hub.jobs_revision:
             self._owners_at = hub.jobs_revision
-            self._owners = {job.uid: job.owner for job in hub.jobs.values()}
+            self._owners = MappingProxyType({job.uid: job.owner for job in hub.jobs.values()})
 
 
 class WorkerProjection:

@@ -11,7 +11,7 @@ A ClusterQueue or Cohort is a node of a tree. Per (flavor, resource):
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from dispatcher.core.ids import FlavorName, QueueName
@@ -46,6 +46,8 @@ class QuotaTree:
     subtree: Mapping[NodeKey, Amounts]
     usage: Mapping[NodeKey, Amounts]
     broken: frozenset[NodeKey]
+    _free: dict[tuple[NodeKey, FlavorResource], int] = field(default_factory=dict, repr=False, compare=False)
+    """What was found to be available; it saves time and changes no answer."""
 
     def covers(self, queue: QueueName, fr: FlavorResource) -> bool:
         """Whether the queue has quota (zero included) for this flavor and resource."""
@@ -126,6 +128,12 @@ class QuotaTree:
         return _local_part(self.limits.get(key, {}).get(fr), self.subtree.get(key, _NO_AMOUNTS).get(fr, 0))
 
     def _available(self, key: NodeKey, fr: FlavorResource) -> int:
+        found = self._free.get((key, fr))
+        if found is None:
+            found = self._free[key, fr] = self._left(key, fr)
+        return found
+
+    def _left(self, key: NodeKey, fr: FlavorResource) -> int:
         if key in self.broken:
             return 0
         total = self.subtree.get(key, _NO_AMOUNTS).get(fr, 0)

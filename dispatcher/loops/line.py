@@ -98,16 +98,14 @@ class WaitingLine:
         same_rules = self._hub is not None and (self._hub.checks, self._hub.configs) == (hub.checks, hub.configs)
         same_rules = same_rules and policy is self._policy
         before = self._known if same_rules else {}
-        peers, owners, found = Peers(hub), hub.owners, dict[WorkloadUid, _Known]()
-        touched: set[WorkloadUid] = set()
+        peers, owners = Peers(hub), hub.owners
         same_owners = self._hub is not None and owners is self._hub.owners
-        for at, (uid, workload) in enumerate(hub.workloads.items()):
+        found = _as_before(before, hub.workloads) if same_owners else {}
+        touched: set[WorkloadUid] = set()
+        for at, (uid, workload) in enumerate([each for each in hub.workloads.items() if each[0] not in found]):
             if at % STRIDE == 0:
                 await pause()
             known = before.get(uid)
-            if same_owners and known is not None and known.workload is workload and known.alone:
-                found[uid] = known
-                continue
             owner = owners.get(workload.owner.uid) if workload.owner is not None else None
             if known is None or not known.is_of(workload, owner):
                 known = self._judged(workload, owner, standing(workload, hub, peers), policy)
@@ -170,6 +168,13 @@ async def _sorted(line: list[InLine], pause: Pause) -> list[InLine]:
             await pause()
         parts = merged
     return parts[0] if parts else []
+
+
+def _as_before(
+    known: Mapping[WorkloadUid, _Known], workloads: Mapping[WorkloadUid, HubWorkload]
+) -> dict[WorkloadUid, _Known]:
+    """Those of whom nothing has changed, while no owner has."""
+    return {uid: each for uid, each in known.items() if each.alone and workloads.get(uid) is each.workload}
 
 
 def _same(before: HubView, hub: HubView) -> bool:

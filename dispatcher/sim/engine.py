@@ -80,7 +80,8 @@ class Engine:
         """Until every job has ended, or nothing more can happen."""
         self._await(0)
         steps = 0
-        while (at := self._next_at()) is not None and not self._over(at):
+        due = self.contender.due()
+        while (at := self._next_at(due)) is not None and not self._over(at):
             self.clock.move_to(at)
             self.fleet.advance(at)
             self._submit(at)
@@ -88,13 +89,15 @@ class Engine:
             due = self.contender.due()
             if due is not None and due <= at:
                 await self.contender.look()
+                due = self.contender.due()
             steps += 1
             if steps % TELLING == 0:
                 told(self._arrived - self.ledger.open, self.ledger.events)
 
-    def _next_at(self) -> datetime | None:
+    def _next_at(self, due: datetime | None) -> datetime | None:
+        """Whatever comes first: the next submission, what the world plans, or the contender's look."""
         found = self._arrival_at
-        for at in (self.fleet.world.next_at(), self.contender.due()):
+        for at in (self.fleet.world.next_at(), due):
             if at is not None and (found is None or at < found):
                 found = at
         return found
