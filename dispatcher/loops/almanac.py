@@ -73,7 +73,8 @@ class _Running(NamedTuple):
     takers: tuple[Taker, ...]
 
 
-class Sight(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Sight:
     """All that a calendar of a cluster depends on, but its grounds and the time: its numbers, what is promised there
     and what is known of the ends of that, and everything that runs there."""
 

@@ -85,7 +85,7 @@ class Planner:
     """Who waits, and what teams had lately."""
     _kept: list[datetime] = field(default_factory=list)
     """When, by time alone, those ahead would keep something else free than they did in this cycle."""
-    _decided: int = 0
+    decided: int = 0
     """How many decisions were made."""
     _lull: Lull | None = None
     """The newest pass, where nobody was decided on in it."""
@@ -128,7 +128,7 @@ class Planner:
         slices = Slices(self.state, self.health, LOOP)
         snapshot = self.state.snapshot(now)
         await self._read(snapshot, slices)
-        scene, first, decided = self._scene(hub, snapshot, now), not considered, self._decided
+        scene, first, decided = self._scene(hub, snapshot, now), not considered, self.decided
         if first and self._all_wait_on(scene, now):
             return []
         found, road = await self._survey(store, hub, snapshot, now, slices)
@@ -162,7 +162,7 @@ class Planner:
             if len(planned) >= BATCH:
                 break
         self._kept += road.back.turns
-        if first and self._decided == decided:
+        if first and self.decided == decided:
             self._lull = Lull(scene, road.back, now)
         return planned
 
@@ -244,7 +244,7 @@ class Planner:
 
     async def _decide(self, seen: Inputs, slices: Slices) -> Decision:
         """A request of a kind that was never seen is weighed a cluster at a time."""
-        self._decided += 1
+        self.decided += 1
         request, snapshot, policy, now = seen.request, seen.snapshot, seen.policy, seen.now
         for at, _ in enumerate(steps(request, snapshot, policy, now, self.memo)):
             if at == 0:

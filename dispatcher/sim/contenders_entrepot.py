@@ -190,6 +190,11 @@ class Entrepot:
         self._again_at = clock.now()
         self._seen = fleet.revision()
 
+    @property
+    def decided(self) -> int:
+        """How many decisions were made, those included that are not on record."""
+        return self.loop.planner.decided
+
     def _learned(self) -> None:
         """The watchdog has found what dispatch should know of."""
         self.stakes.worth = True
