@@ -242,12 +242,13 @@ def _pick(
     misses: list[Rejection] = []
     bare: list[FlavorName] = []
     for flavor in group.flavors:
-        miss = _miss(place, pod_set, flavor) or _wrong_topology(place, pod_set, flavor, covered)
+        miss = _miss(place, pod_set, flavor)
+        if miss is None and _has_no_gpus(place, flavor, covered):
+            bare.append(flavor)  # before its topology, which would not help
+            continue
+        miss = miss or _wrong_topology(place, pod_set, flavor, covered)
         if miss is not None:
             misses.append(miss)
-            continue
-        if _has_no_gpus(place, flavor, covered):
-            bare.append(flavor)
             continue
         option = _quota_of(place, flavor, {r: a * pod_set.count for r, a in covered.items()}, draft.taken)
         options.append(option)

@@ -217,6 +217,15 @@ def test_a_mismatch_is_told_with_both_values(wish: TopologyWish, topology: Topol
     assert rejection_text(on(decision, "onprem").rejections[0], ClusterName("onprem")) == text
 
 
+def test_the_flavor_that_has_the_gpus_is_told_and_not_one_before_it_that_has_none() -> None:
+    """Kueue accepts the labels of a CPU flavor first; a topology on it would start no pod that asks for GPUs."""
+    queues = [queue(quotas=(*quota(0, flavor="cpu"), *quota(16)))]
+    view = worker(node_views=racked("r1", "r1"), queues=queues, flavors=[flavor("cpu", {"pool": "cpu"}), flavor()])
+    sites = [site("onprem", flavors=[flavor_policy("cpu"), flavor_policy("h100")])]
+    (rejection,) = on(decided(request("g", asking(1)), view, rules=policy(sites)), "onprem").rejections
+    assert (rejection.reason, rejection.detail.flavor) == (Reason.TOPOLOGY_MISMATCH, "h100")
+
+
 # --- what may still come -----------------------------------------------------------------------------------------
 
 
