@@ -44,11 +44,14 @@ def cheaper_elsewhere(candidates: Sequence[Candidate], chosen: Candidate, settin
 def hold_out(slate: Slate, setting: Setting, openings: Sequence[Opening]) -> Slate:
     """The slate with every eligible candidate rejected that costs more than waiting for the best of the openings.
 
-    Where the best that fits now is cheaper, or has to preempt, it is the same: then nothing is waited for.
+    Where the best that fits now is cheaper, or has to preempt, it is the same: then nothing is waited for. Where nothing
+    may be chosen now, a look-ahead goes to the best of the openings too: one of which nothing is known is none better,
+    and a free cluster that goes does not change for which full one it waits.
     """
     found = worth_waiting(slate.eligible, slate.candidates, setting, openings)
     if found is None:
-        return slate
+        first = _best(slate.full, setting, openings) if not slate.eligible else None
+        return _waiting_for(slate, first) if first is not None else slate
     cost, opening = found
     closed = {c.cluster: _rejection(c, cost, opening) for c in slate.eligible}
     return replace(
@@ -58,9 +61,14 @@ def hold_out(slate: Slate, setting: Setting, openings: Sequence[Opening]) -> Sla
             for c in slate.candidates
         ),
         eligible=(),
-        full=tuple(c for c in slate.full if c.cluster == opening.cluster),
+        full=_waiting_for(slate, found).full,
         candidates_digest=digest_of((slate.candidates_digest, tuple(sorted(closed.items())))),
     )
+
+
+def _waiting_for(slate: Slate, found: BetterPlace) -> Slate:
+    """Of the full ones only the one that is waited for."""
+    return replace(slate, full=tuple(c for c in slate.full if c.cluster == found.opening.cluster))
 
 
 def worth_waiting(
@@ -68,11 +76,16 @@ def worth_waiting(
 ) -> BetterPlace | None:
     """The best of the openings, where waiting for it costs less than the best that fits now; else None."""
     best = min([_total(c) for c in eligible if c.fit is Fit.NOW], default=None)
+    found = _best(candidates, setting, openings) if best is not None else None
+    return found if found is not None and best is not None and found.cost_usd_micro < best else None
+
+
+def _best(candidates: Sequence[Candidate], setting: Setting, openings: Sequence[Opening]) -> BetterPlace | None:
+    """The opening at which the run costs least with the wait; None where none comes soon enough."""
     found = [(_total(c) + _waited(setting, o.start), o) for o in openings for c in candidates if _is(c, o, setting)]
-    if best is None or not found:
+    if not found:
         return None
-    cost, opening = min(found, key=lambda each: (each[0], each[1].start, each[1].cluster))
-    return BetterPlace(cost, opening) if cost < best else None
+    return BetterPlace(*min(found, key=lambda each: (each[0], each[1].start, each[1].cluster)))
 
 
 def _total(candidate: Candidate) -> int:

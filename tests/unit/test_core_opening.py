@@ -89,3 +89,18 @@ def test_who_waits_by_choice_is_told_for_what_and_until_when() -> None:
     told = sentence(found)
     assert "waits: a full one is worth waiting for: cloud costs $240.00: onprem costs $86.00 with the wait" in told
     assert "expected to have room at 2027-02-01 11:00:00 UTC (by what owners declare; wait)" in told
+
+
+@pytest.mark.parametrize("known", ["a", "b"])
+def test_where_nothing_is_free_a_look_ahead_goes_to_the_opening_that_is_known(known: str) -> None:
+    """Of two full clusters that cost the same, however the tie between them falls."""
+    names = tuple(map(ClusterName, ("a", "b")))
+    book = policy([site(name, "DE") for name in names], [compute(name, USD) for name in names])
+    plan = replace(book.classes[WorkloadClass.TRAINING], look_ahead=1)
+    book = replace(book, classes={**book.classes, WorkloadClass.TRAINING: plan})
+    full = Snapshot(
+        tuple(seen(worker(name, (node("n", used=8),), [queue(quotas=quota(8, used=8))])) for name in names),
+        traffic=Traffic(openings=(opens(HOUR, known),)),
+    )
+    asked = replace(request("late", pods(1, 8), expected_duration_s=10 * HOUR), listed_clusters=names)
+    assert decide(asked, full, book, NOW).chosen == known
