@@ -44,9 +44,9 @@ def cheaper_elsewhere(candidates: Sequence[Candidate], chosen: Candidate, settin
 def hold_out(slate: Slate, setting: Setting, openings: Sequence[Opening]) -> Slate:
     """The slate with every eligible candidate rejected that costs more than waiting for the best of the openings.
 
-    Where the best that fits now is cheaper, or has to preempt, it is the same: then nothing is waited for. Where nothing
-    may be chosen now, a look-ahead goes to the best of the openings too: one of which nothing is known is none better,
-    and a free cluster that goes does not change for which full one it waits.
+    Where the best that fits now is cheaper, or has to preempt, it is the same: then nothing is waited for. Where
+    nothing may be chosen now, a look-ahead goes to the best of the openings too: a full cluster of which nothing is
+    known is no better, and a free one that goes does not change for which full one work waits.
     """
     found = worth_waiting(slate.eligible, slate.candidates, setting, openings)
     if found is None:
