@@ -95,15 +95,30 @@ def _with_loss(victim: Victim, stake: Stake | None, setting: Setting) -> tuple[V
     ran_s = max(0, int((setting.now - victim.began_at).total_seconds())) if victim.began_at is not None else 0
     # Until its first checkpoint it loses everything, afterwards half an interval on average.
     lost_s = ran_s if checkpoint_s is None or ran_s < checkpoint_s else checkpoint_s // 2
-    known = replace(victim, checkpoint_s=checkpoint_s, lost_s=lost_s)
     what = f"{victim.key} gives back what it borrowed" if victim.reclaimed else f"{victim.key} gives way"
-    if plan is not None:
-        known = replace(known, workload_class=plan.workload_class.value, restart_s=plan.restart_s)
     if plan is None or victim.usd_micro_per_hour is None:
-        return known, Line(f"{what}, and what it loses is not known", 0, "second", 0, 0)
-    hourly = victim.usd_micro_per_hour + plan.delay_price_usd_micro_per_hour
-    line = delay_line(what, lost_s + plan.restart_s, hourly)
-    return replace(known, cost_usd_micro=line.amount_usd_micro), line
+        line, cost = Line(f"{what}, and what it loses is not known", 0, "second", 0, 0), None
+    else:
+        hourly = victim.usd_micro_per_hour + plan.delay_price_usd_micro_per_hour
+        line = delay_line(what, lost_s + plan.restart_s, hourly)
+        cost = line.amount_usd_micro
+    # All fields by name: `replace` takes five times as long, and a decision of a full fleet asks a hundred times.
+    known = Victim(
+        key=victim.key,
+        ours=victim.ours,
+        queue=victim.queue,
+        priority=victim.priority,
+        gpus=victim.gpus,
+        reclaimed=victim.reclaimed,
+        began_at=victim.began_at,
+        usd_micro_per_hour=victim.usd_micro_per_hour,
+        workload_class=plan.workload_class.value if plan is not None else None,
+        checkpoint_s=checkpoint_s,
+        lost_s=lost_s,
+        restart_s=plan.restart_s if plan is not None else None,
+        cost_usd_micro=cost,
+    )
+    return known, line
 
 
 def _plan(victim: Victim, stake: Stake | None, policy: Policy) -> ClassPolicy | None:
