@@ -107,7 +107,7 @@ class HoldBack:
     async def reserved(self, snapshot: Snapshot, pause: Pause) -> tuple[Reservation, ...]:
         """What is reserved by all who were passed so far. `pause` is awaited cluster by cluster."""
         if self._counted != len(self._waiting):
-            sights, moment = self._sights(snapshot, self._waiting), Moment(self.state, self.now)
+            sights, moment = await self._seen(snapshot, self._waiting, pause), Moment(self.state, self.now)
             found = self.memory.standing(self._waiting, sights, moment)
             if found is None:
                 plan, asks = Schedule({}, self.now, self.memory.former), _Asks([], [])
@@ -142,7 +142,7 @@ class HoldBack:
         ahead = [each for each in (*self._waiting, *self._behind) if names & {c.cluster for c, _ in each.options}]
         line = [*ahead, Waiting(seen.request.uid, seen.request.key, decision, options)]
         schedule, asks = Schedule({}, self.now, self.memory.former), _Asks([], [])
-        for _ in self._ask(self._sights(seen.snapshot, line), line, schedule, asks):
+        for _ in self._ask(await self._seen(seen.snapshot, line, pause), line, schedule, asks):
             await pause()
         *before, own = asks.line
         for ask in before:
@@ -152,18 +152,23 @@ class HoldBack:
         self.turns += [opening.start for opening in openings]
         return openings
 
-    def _sights(self, snapshot: Snapshot, line: Sequence[Waiting]) -> list[Sight]:
+    async def _seen(self, snapshot: Snapshot, line: Sequence[Waiting], pause: Pause) -> list[Sight]:
+        found = []
+        for sight in self._sights(snapshot, line):
+            found.append(sight)
+            await pause()
+        return found
+
+    def _sights(self, snapshot: Snapshot, line: Sequence[Waiting]) -> Iterator[Sight]:
         """The clusters that somebody of a line waits for, by name, and what is seen of them."""
         holds = live_holds(snapshot.holds, {c.name: c.worker for c in snapshot.clusters}, self.now)
-        found = []
         for name in sorted({candidate.cluster for each in line for candidate, _ in each.options}):
             cluster = snapshot.cluster(name)
             index = self.views.of(cluster) if cluster is not None else None
             if index is not None:
                 there = tuple([hold for hold in holds if hold.cluster == name])
                 promised = tuple([self._promised(hold) for hold in there])
-                found.append(Sight(index, there, promised, self.memory.takers(index.view, self.state)))
-        return found
+                yield Sight(index, there, promised, self.memory.takers(index.view, self.state))
 
     def _ask(self, sights: Sequence[Sight], line: Sequence[Waiting], plan: Schedule, asks: _Asks) -> Iterator[None]:
         """The calendars that all of a line would reserve in, a cluster in each step, and what they ask for."""
@@ -200,7 +205,7 @@ class HoldBack:
         reserving = {each.uid for each in self._waiting}
         plan, asks = Schedule({}, self.now, self.memory.former), _Asks([], [])
         line = [*self._waiting, *self._behind]
-        for _ in self._ask(self._sights(snapshot, line), line, plan, asks):
+        for _ in self._ask([*self._sights(snapshot, line)], line, plan, asks):
             pass
         for ask in asks.line:
             plan.reserve(ask)
