@@ -71,6 +71,12 @@ class Reason(StrEnum):
     NOT_PREEMPTIBLE = "not-preemptible"
 
 
+IN_USE = frozenset({Reason.QUOTA, Reason.NODES, Reason.TOPOLOGY})
+"""Others use what is needed there: that comes and goes."""
+NO_ROOM = IN_USE | {Reason.HELD}
+"""They use it, or it is promised to them."""
+
+
 class Resolver(StrEnum):
     """Who or what can lift a rejection."""
 

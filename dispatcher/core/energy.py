@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
 from dispatcher.core.policy import ClusterPolicy
 from dispatcher.core.prices import div_half_up
-from dispatcher.core.resources import CPU
 from dispatcher.core.workload import HubWorkload
 
 HOUR_MS = 3_600_000
@@ -85,10 +84,9 @@ def _draw_mw(workload: HubWorkload, flavors: Mapping[str, FlavorName], site: Clu
         flavor = site.flavors.get(name) if name is not None else None
         if flavor is None:
             return None
-        gpus = pod_set.per_pod.gpus()
-        if flavor.product is not None and not gpus:
+        if flavor.product is not None and not pod_set.per_pod.gpus():
             continue
         if flavor.watts is None:
             return None
-        total += pod_set.count * (gpus * 1000 if gpus else pod_set.per_pod.get(CPU)) * flavor.watts
+        total += pod_set.count * pod_set.per_pod.billed_milli() * flavor.watts
     return div_half_up(total * site.energy_permille, 1000)

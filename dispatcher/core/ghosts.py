@@ -17,10 +17,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from dispatcher.core.holds import promised_copy
-from dispatcher.core.ids import ClusterName, FlavorName
+from dispatcher.core.ids import ClusterName
 from dispatcher.core.index import holds_quota
-from dispatcher.core.resources import Resources
-from dispatcher.core.snapshot import Hold, HubView, WorkerCopy, WorkerView
+from dispatcher.core.snapshot import Hold, HubView, PodUsage, WorkerCopy, WorkerView, gpus_of
 
 GHOST_AFTER_S = 900
 """Older than anything that goes well: a node of a cloud boots in minutes, the garbage collector removes pods of a node
@@ -63,8 +62,7 @@ class Sightings:
     since: Mapping[_Key, datetime] = field(default_factory=dict)
 
 
-_Usage = tuple[tuple[str, int, Resources, FlavorName | None], ...]
-_Seen = tuple[str, str, _Usage | int]
+_Seen = tuple[str, str, PodUsage | int]
 """What tells it from all others, its name for people, and what is charged for it: by pod sets, or only some pods."""
 
 
@@ -120,11 +118,11 @@ def _missing(view: WorkerView, holds: Iterable[Hold]) -> Iterator[tuple[GhostKin
             yield GhostKind.NO_COPY, (f"{hold.workload} {hold.decision}", hold.workload_key, hold.usage)
 
 
-def _amounts(charged: _Usage | int) -> tuple[int, int | None]:
+def _amounts(charged: PodUsage | int) -> tuple[int, int | None]:
     """Pods and GPUs."""
     if isinstance(charged, int):
         return charged, None
-    return sum(count for _, count, _, _ in charged), sum(count * per_pod.gpus() for _, count, per_pod, _ in charged)
+    return sum(count for _, count, _, _ in charged), gpus_of(charged)
 
 
 def _runs_without_pods(copy: WorkerCopy) -> bool:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from dispatcher.core.backfill import Amounts, Calendar, Option, Pool, Release, Reservation, calendar_of, expected_end
-from dispatcher.core.decision import Candidate, Estimate, Fit, Reason, Resolver
+from dispatcher.core.decision import NO_ROOM, Candidate, Estimate, Fit, Resolver
 from dispatcher.core.ids import FlavorName, QueueName
 from dispatcher.core.index import ClusterIndex
 from dispatcher.core.instants import LONGEST_S
@@ -25,7 +25,6 @@ from dispatcher.core.workload import PodSet, WorkloadClass
 
 MOST_STEPS = 64
 """Ends of a cluster that are told apart; where there are more, some are taken to come with the next one."""
-_NO_ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.TOPOLOGY, Reason.HELD})
 _NODES, _QUOTA = "nodes", "quota"
 
 
@@ -128,7 +127,7 @@ def lacks_only_room(candidate: Candidate) -> bool:
         candidate.fit is Fit.WHEN_OTHERS_LEAVE
         and candidate.total_usd_micro is not None
         and bool(candidate.rejections)
-        and all(r.reason in _NO_ROOM and r.resolver is Resolver.WAIT for r in candidate.rejections)
+        and all(r.reason in NO_ROOM and r.resolver is Resolver.WAIT for r in candidate.rejections)
     )
 
 

@@ -9,7 +9,6 @@ from dispatcher.core.decision import Detail, Reason, Rejection, Resolver
 from dispatcher.core.ids import FlavorName
 from dispatcher.core.policy import ClusterPolicy, ComputePrice, FlavorPolicy, PriceBook, PriceUnit
 from dispatcher.core.prices import as_paid, cpu_price, gpu_price
-from dispatcher.core.resources import CPU
 from dispatcher.core.workload import PodSet, Request, WorkloadClass
 
 
@@ -42,7 +41,7 @@ def offers_of(
     found: list[Offer] = []
     for pod_set in request.pod_sets:
         gpus = pod_set.per_pod.gpus()
-        milli = pod_set.count * (gpus * 1000 if gpus else pod_set.per_pod.get(CPU))
+        milli = pod_set.count * pod_set.per_pod.billed_milli()
         name = chosen.get(pod_set.name)
         if site is None or name is None:
             found.append(Offer(pod_set, None, bool(gpus), milli, 1000, None))

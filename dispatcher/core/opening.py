@@ -55,13 +55,12 @@ def hold_out(slate: Slate, setting: Setting, openings: Sequence[Opening]) -> Sla
     cost, opening = found
     closed = {c.cluster: _rejection(c, cost, opening) for c in slate.eligible}
     return replace(
-        slate,
+        _waiting_for(slate, found),
         candidates=tuple(
             replace(c, rejections=(*c.rejections, closed[c.cluster])) if c.cluster in closed else c
             for c in slate.candidates
         ),
         eligible=(),
-        full=_waiting_for(slate, found).full,
         candidates_digest=digest_of((slate.candidates_digest, tuple(sorted(closed.items())))),
     )
 
@@ -76,8 +75,10 @@ def worth_waiting(
 ) -> BetterPlace | None:
     """The best of the openings, where waiting for it costs less than the best that fits now; else None."""
     best = min([_total(c) for c in eligible if c.fit is Fit.NOW], default=None)
-    found = _best(candidates, setting, openings) if best is not None else None
-    return found if found is not None and best is not None and found.cost_usd_micro < best else None
+    if best is None:
+        return None
+    found = _best(candidates, setting, openings)
+    return found if found is not None and found.cost_usd_micro < best else None
 
 
 def _best(candidates: Sequence[Candidate], setting: Setting, openings: Sequence[Opening]) -> BetterPlace | None:

@@ -159,6 +159,10 @@ class Resources:
         """Pieces of accelerator of every kind (a MIG slice counts as one piece)."""
         return sum([value for name, value in self.items if is_gpu(name)])
 
+    def billed_milli(self) -> int:
+        """Thousandths of what it is billed by and draws power for: its accelerators, or its cores where it has none."""
+        return self.gpus() * 1000 or self.get(CPU)
+
     def gpu_resource(self) -> str | None:
         """The accelerator resource asked for (first by name), or None for a CPU-only vector."""
         for name, value in self.items:

@@ -181,6 +181,15 @@ class NodeView:
     """The part of `requested` that pods hold which yield to any workload (burn-in, idle tests; FR-SCO-06)."""
 
 
+PodUsage = tuple[tuple[str, int, Resources, FlavorName | None], ...]
+"""What pod sets take: the name of each, its pods, what one of them takes, and the flavor that it has."""
+
+
+def gpus_of(usage: PodUsage) -> int:
+    """Pieces of accelerator, of all pods."""
+    return sum(count * per_pod.gpus() for _, count, per_pod, _ in usage)
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerCopy:
     """A Workload on a worker: one of ours (origin label) or local work. `bound_pods` counts pods on nodes, per job.
@@ -204,7 +213,7 @@ class WorkerCopy:
     finished_reason: str = ""
     active: bool = True
     checks: tuple[CheckState, ...] = ()
-    pod_sets: tuple[tuple[str, int, Resources, FlavorName | None], ...] = ()
+    pod_sets: PodUsage = ()
     bound_pods: int = 0
     job_kind: str = ""
     job_name: str = ""

@@ -14,11 +14,8 @@ from datetime import datetime
 from hashlib import sha256
 
 from dispatcher.core.backfill import Opening, Reservation
-from dispatcher.core.decision import Candidate, Detail, Fit, LookAhead, Reason, Rejection, Resolver
+from dispatcher.core.decision import IN_USE, NO_ROOM, Candidate, Detail, Fit, LookAhead, Reason, Rejection, Resolver
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
-
-_IN_USE = frozenset({Reason.QUOTA, Reason.NODES, Reason.TOPOLOGY})
-_NO_ROOM = _IN_USE | {Reason.HELD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ def waits_for_others(candidate: Candidate) -> bool:
     return (
         candidate.fit is Fit.WHEN_OTHERS_LEAVE
         and candidate.total_usd_micro is not None
-        and all(r.reason in _IN_USE and r.resolver is Resolver.WAIT for r in candidate.rejections)
+        and all(r.reason in IN_USE and r.resolver is Resolver.WAIT for r in candidate.rejections)
     )
 
 
@@ -105,7 +102,7 @@ def claims(candidates: Iterable[Candidate]) -> frozenset[tuple[ClusterName, Flav
 
 
 def _is_full(candidate: Candidate) -> bool:
-    return _NO_ROOM.issuperset([rejection.reason for rejection in candidate.rejections])
+    return NO_ROOM.issuperset([rejection.reason for rejection in candidate.rejections])
 
 
 def choose_ahead(

@@ -18,9 +18,8 @@ from dispatcher.core.offers import price_of
 from dispatcher.core.policy import ClassPolicy, ComputePrice, Policy
 from dispatcher.core.preemption import Target
 from dispatcher.core.prices import div_half_up
-from dispatcher.core.resources import CPU
 from dispatcher.core.slate import Slate
-from dispatcher.core.snapshot import Stake, WorkerCopy, digest_of
+from dispatcher.core.snapshot import Stake, WorkerCopy, digest_of, gpus_of
 from dispatcher.core.terms.bills import billed, delay_line
 
 
@@ -36,7 +35,7 @@ def _victim(context: Context, target: Target) -> Victim:
         ours=copy.ours,
         queue=target.holder.queue,
         priority=copy.priority,
-        gpus=sum(count * per_pod.gpus() for _, count, per_pod, _ in copy.pod_sets),
+        gpus=gpus_of(copy.pod_sets),
         reclaimed=target.reclaimed,
         began_at=copy.admitted_at,
         usd_micro_per_hour=_hourly(context, copy),
@@ -50,11 +49,10 @@ def _hourly(context: Context, copy: WorkerCopy) -> int | None:
         flavor = context.site.flavors.get(name) if context.site is not None and name is not None else None
         if context.site is None or flavor is None:
             return None
-        gpus = per_pod.gpus()
-        price = price_of(context.site, flavor, bool(gpus), context.policy.prices, context.dated)
+        price = price_of(context.site, flavor, bool(per_pod.gpus()), context.policy.prices, context.dated)
         if not isinstance(price, ComputePrice):
             return None
-        total += count * (gpus * 1000 if gpus else per_pod.get(CPU)) * price.usd_micro_per_hour
+        total += count * per_pod.billed_milli() * price.usd_micro_per_hour
     return div_half_up(total, 1000)
 
 

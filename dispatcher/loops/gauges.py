@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from dispatcher.core import ghosts
-from dispatcher.core.snapshot import Hold, HubView, Link, link_of
+from dispatcher.core.snapshot import Hold, HubView, Link, gpus_of, link_of
 from dispatcher.core.waiting import Peers, Phase, standing
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health
@@ -52,7 +52,7 @@ class GaugeLoop:
         metrics.holds.set(len(holds))
         held = Counter[str]()
         for hold in holds:
-            held[hold.cluster] += sum(count * per_pod.gpus() for _, count, per_pod, _ in hold.usage)
+            held[hold.cluster] += gpus_of(hold.usage)
         for name in self.state.workers:
             metrics.held_gpus.labels(name).set(held.get(name, 0))
 

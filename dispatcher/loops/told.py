@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dispatcher.core.decision import Candidate, Decision, Reason
+from dispatcher.core.decision import NO_ROOM, Candidate, Decision, Reason
 
 SHARED_REASONS = 256
 """So many kinds of requests wait at once before their reasons are worked out anew now and then. Each keeps a record of
 every cluster alive, some kilobytes a cluster, long after its last request has gone."""
-_ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.TOPOLOGY, Reason.HELD, Reason.RESERVED, Reason.WORTH_WAITING})
+_ROOM = NO_ROOM | {Reason.RESERVED, Reason.WORTH_WAITING}
 
 
 @dataclass(slots=True)

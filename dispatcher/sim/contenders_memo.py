@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from dispatcher.core.context import Setting
-from dispatcher.core.decision import Candidate, Fit, Reason
+from dispatcher.core.decision import NO_ROOM, Candidate, Fit, Reason
 from dispatcher.core.fit import fit_of
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.index import ClusterIndex, Room
@@ -29,7 +29,6 @@ from dispatcher.core.slate import Ground, Slate, Weigh
 from dispatcher.core.snapshot import Hold, Link, Snapshot
 from dispatcher.core.workload import PodSet, Request
 
-_ROOM = frozenset({Reason.QUOTA, Reason.NODES, Reason.TOPOLOGY, Reason.HELD})
 _LASTING = frozenset(
     {
         Reason.NOT_LISTED,
@@ -184,7 +183,7 @@ class PatientMemo(CandidateMemo):
         reasons = {rejection.reason for rejection in candidate.rejections}
         if ground.cluster.link is not Link.CONNECTED or len(request.pod_sets) != 1 or ground.index is None:
             return False
-        if not reasons or not reasons <= _ROOM | _LASTING | _OF_THE_LAW:
+        if not reasons or not reasons <= NO_ROOM | _LASTING | _OF_THE_LAW:
             return False
         if reasons & _LASTING:
             return True

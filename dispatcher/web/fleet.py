@@ -12,7 +12,7 @@ from dispatcher.core.ids import ClusterName
 from dispatcher.core.policy import ClusterPolicy, Policy
 from dispatcher.core.rulings import standing_of
 from dispatcher.core.seal import stops
-from dispatcher.core.snapshot import ClusterQueueView, ClusterSnapshot, Hold, NodeView, WorkerView
+from dispatcher.core.snapshot import ClusterQueueView, ClusterSnapshot, NodeView, WorkerView, gpus_of
 from dispatcher.state import FleetState
 from dispatcher.web.look import Look
 from dispatcher.web.models import (
@@ -57,7 +57,7 @@ def _cluster(seen: ClusterSnapshot, look: Look) -> ClusterView:
         running=_admitted(known, ours=True) if known is not None else None,
         local=_admitted(known, ours=False) if known is not None else None,
         holds=len(holds),
-        held_gpus=sum(_gpus(hold) for hold in holds),
+        held_gpus=sum(gpus_of(hold.usage) for hold in holds),
         rooms=rooms(known) if known is not None else (),
         ghosts=tuple(_ghost(ghost, look.now) for ghost in look.state.ghosts if ghost.cluster == seen.name),
     )
@@ -119,10 +119,6 @@ def _queue(queue: ClusterQueueView) -> WorkerQueueView:
 def _admitted(worker: WorkerView, *, ours: bool) -> int:
     copies = (copy for copy in worker.copies.values() if copy.ours is ours)
     return sum(1 for c in copies if c.admitted_at is not None and c.evicted_at is None and not c.finished)
-
-
-def _gpus(hold: Hold) -> int:
-    return sum(count * per_pod.gpus() for _, count, per_pod, _ in hold.usage)
 
 
 def blueprint(state: FleetState) -> BlueprintView:
