@@ -78,8 +78,9 @@ class Feed:
         return self.client.problem is None and all(i.synced and i.current for i in kinds)
 
     def observed_at(self, needed: Sequence[Informer[Any]] | None = None) -> datetime | None:
-        """The age of the quietest kind; None while any was never heard of. An absent kind has no age."""
-        kinds = [i for i in (self._informers if needed is None else needed) if not i.absent]
+        """The age of the quietest kind; None while any was never heard of. What is absent has none, and what we may not
+        watch."""
+        kinds = [i for i in (self._informers if needed is None else needed) if not (i.absent or i.unwatched)]
         ages = [self._fresh_at(informer) for informer in kinds]
         known = [age for age in ages if age is not None]
         return min(known) if known and len(known) == len(ages) else None

@@ -44,7 +44,8 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError)
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What to watch. `optional`: its API may be absent (a CRD not installed), which is then simply nothing to see.
-    `dispensable`: our account may also lack the right to read it, as the roles of earlier releases do."""
+    `dispensable`: our account may also lack the right to read it, as the roles of earlier releases do; one that may
+    list and not watch reads it anew every `absent_s`."""
 
     name: str
     path: str
@@ -79,7 +80,7 @@ class WatchSettings:
 
 class Observer(Protocol):
     """Counts what happens to watches, for metrics. `what` is one of: listed, resumed, expired, silent, failed,
-    unreadable, absent."""
+    unreadable, absent, unwatched."""
 
     def watch(self, cluster: str, kind: str, what: str) -> None: ...
 
@@ -134,6 +135,8 @@ class Informer(Generic[T]):
         """Listed completely since start, or since the last time that the watch had to be given up."""
         self.watching = False
         self.absent = False
+        self.unwatched = False
+        """We may list it and not watch it: what is held is as old as the last list, and speaks for nobody's age."""
         self.heard_at: datetime | None = None
         """When the last byte came from the server."""
         self.error: str | None = None
@@ -191,7 +194,12 @@ class Informer(Generic[T]):
             await self._list()
         else:
             self._count("resumed")
-        await guarded(self._watch(), self._guard())
+        try:
+            await guarded(self._watch(), self._guard())
+        except Forbidden as error:
+            if not self.kind.dispensable:
+                raise
+            await self._go_by_lists(error)
 
     # --- list ---
 
@@ -355,7 +363,7 @@ class Informer(Generic[T]):
     def _healthy(self) -> None:
         """Open, again or for the first time. A turn that went as it should is no news: it wakes nobody."""
         news = self.error is not None
-        self.watching, self.error = True, None
+        self.watching, self.unwatched, self.error = True, False, None
         if news:
             self._wake()
 
@@ -401,6 +409,8 @@ class Informer(Generic[T]):
 
     async def _not_let(self, error: Forbidden) -> None:
         if self.kind.dispensable:
+            if not self.absent:
+                self._not_allowed(error)
             await self._do_without()
             return
         self._report(error)
@@ -411,6 +421,7 @@ class Informer(Generic[T]):
         """There is nothing of the kind, until it is asked for again."""
         around = self._around
         self._count("absent")
+        self.unwatched = False
         self.cache.restart({})
         self.generation = around.client.generation
         if not (self.absent and self.synced) or self.error is not None:
@@ -418,6 +429,19 @@ class Informer(Generic[T]):
             self._wake()
         self._resource_version = ""
         await self._alarm.wait(around.settings.absent_s)
+
+    async def _go_by_lists(self, error: Forbidden) -> None:
+        """What was listed stands, until it is listed again."""
+        if not self.unwatched:
+            self._not_allowed(error)
+        self._count("unwatched")
+        self.unwatched, self._resource_version = True, ""
+        await self._alarm.wait(self._around.settings.absent_s)
+
+    def _not_allowed(self, error: Forbidden) -> None:
+        """Told once, for all goes on: the doctor says what is missed (`topologies-not-read`)."""
+        name = self._around.client.name
+        get_logger().warning("kind_not_allowed", cluster=name, kind=self.kind.name, error=str(error))
 
     async def _pause(self) -> None:
         """Wait before the next try: doubling, capped, and spread by a hash, so that informers do not come together."""

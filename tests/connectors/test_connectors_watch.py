@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from connectors.kubernetes import feed_settings
 from connectors.kubernetes.body import Page
@@ -489,12 +490,46 @@ async def test_a_dispensable_kind_that_may_not_be_read_is_done_without(api: ApiS
     api.serve(kind.path)
     api.put(kind.path, named("racks"))
     api.faults["LIST", kind.path] = always(403)
-    async with bed(api, kind=kind) as b:
-        await eventually(lambda: b.informer.synced and b.informer.absent)
-        assert b.informer.error is None
-        del api.faults["LIST", kind.path]
-        await b.clock.advance(301)
-        await eventually(lambda: not b.informer.absent and len(list(b.informer.cache.items())) == 1)
+    with capture_logs() as logs:
+        async with bed(api, kind=kind) as b:
+            await eventually(lambda: b.informer.synced and b.informer.absent)
+            assert b.informer.error is None
+            await b.clock.advance(301)
+            await eventually(lambda: len(api.requests("LIST", kind.path)) == 2)
+            del api.faults["LIST", kind.path]
+            await b.clock.advance(301)
+            await eventually(lambda: not b.informer.absent and len(list(b.informer.cache.items())) == 1)
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["kind_not_allowed"], "told once"
+
+
+async def test_a_dispensable_kind_that_may_only_be_listed_is_listed_once_in_a_while_and_told_once(
+    api: ApiServer,
+) -> None:
+    kind = Kind("topologies", f"{KUEUE}/topologies", optional=True, dispensable=True)
+    api.serve(kind.path)
+    api.put(kind.path, thing("racks"))
+    api.faults["WATCH", kind.path] = always(403)
+    with capture_logs() as logs:
+        async with bed(api, kind=kind) as b:
+            await eventually(lambda: b.informer.synced and b.informer.unwatched)
+            await settle()
+            revision, wakes = b.cache.revision, len(b.wakes)
+            for times in (2, 3, 4):
+                await b.clock.advance(301)
+                await eventually(lambda times=times: len(api.requests("LIST", kind.path)) == times)  # type: ignore[misc]
+                await eventually(lambda times=times: len(api.requests("WATCH", kind.path)) == times)  # type: ignore[misc]
+                await settle()
+                assert (b.names(), b.informer.error) == (["racks:1"], None)
+            assert (b.cache.revision, len(b.wakes)) == (revision, wakes), "nothing has changed for anybody"
+            api.put(kind.path, thing("blocks"))
+            await b.clock.advance(301)
+            await eventually(lambda: b.names() == ["blocks:1", "racks:1"])
+            del api.faults["WATCH", kind.path]
+            await b.clock.advance(301)
+            await eventually(lambda: b.informer.watching and not b.informer.unwatched)
+    told = [entry for entry in logs if entry["event"] == "kind_not_allowed"]
+    assert [(entry["kind"], entry["log_level"]) for entry in told] == [("topologies", "warning")]
+    assert "403" in told[0]["error"]
 
 
 async def test_a_needed_kind_that_is_not_served_is_an_error(api: ApiServer) -> None:

@@ -39,7 +39,8 @@ HUB_ENTRIES: dict[Code, Entry] = {
         Group.ACCESS,
         _W,
         "a worker does not let the account read topologies",
-        "all goes on, but a required topology is judged by its label alone: rack r1 of two blocks counts as one rack",
+        "all goes on, but without `list` a required topology is judged by its label alone (rack r1 of two blocks "
+        "counts as one rack), and without `watch` a change of one is seen after five minutes",
         "8, ADR 27",
         "kubectl apply -k deploy/worker on the worker: the role of an earlier release lacks them",
     ),
