@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ID_START = re.compile(r"[0-9a-f]{4,64}")
+_SHORT_START = re.compile(r"[0-9a-f]{1,3}")
 MOST_DECISIONS = 1000
 """How many of a job's decisions are looked through for one that stood at a time."""
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=MOST_DECISIONS, help="at most this many")]
@@ -53,7 +54,7 @@ AtOption = Annotated[
 ]
 JobOrIdArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[JOB|ID]", help="only decisions on this job; or a decision's id (its beginning will do)"),
+    typer.Argument(metavar="[JOB|ID]", help="only decisions on this job; or a decision's id (4 letters of it or more)"),
 ]
 
 
@@ -146,7 +147,8 @@ def decisions(  # noqa: PLR0913 - one parameter an option: that is how typer dec
         return
     ref = parse_job(job, namespace) if job is not None else None
     wanted = cluster_name(cluster) if cluster is not None else None
-    _listed(ref, (limit, wanted, outcome), output, server, store)
+    with _no_job_either(job) if job is not None and _SHORT_START.fullmatch(job) else nullcontext():
+        _listed(ref, (limit, wanted, outcome), output, server, store)
 
 
 def _listed(
@@ -202,8 +204,14 @@ def _no_job_either(text: str) -> Iterator[None]:
     except CliError as error:
         if error.code is not ExitCode.NOT_FOUND:
             raise
-        what = f"there is no decision whose id is {text} or begins with it, and no job of that name"
-        fix = "`entrepot decisions` lists ids; old decisions and repeated waits are not kept"
+        if _SHORT_START.fullmatch(text):
+            what = (
+                f"there is no job {text}, and as the beginning of a decision's id it is too short: at least 4 letters"
+            )
+            fix = "write more of the id; `entrepot decisions` lists ids"
+        else:
+            what = f"there is no decision whose id is {text} or begins with it, and no job of that name"
+            fix = "`entrepot decisions` lists ids; old decisions and repeated waits are not kept"
         raise CliError(what, where=error.where, fix=fix, code=ExitCode.NOT_FOUND) from None
 
 

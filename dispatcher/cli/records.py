@@ -17,6 +17,7 @@ from dispatcher.store import SqlStore, open_records
 from dispatcher.store import shown as shown_name
 from dispatcher.web import decisions as shown
 from dispatcher.web.models import DecisionList, DecisionView, WhyNotView, WhyView
+from dispatcher.web.recorded import LONGER, SHORTEST, too_short
 from dispatcher.web.why import HISTORY, runs_shown, why_from_records
 
 T = TypeVar("T")
@@ -46,12 +47,15 @@ class Records:
         return DecisionList(items=tuple(shown.summary(decision) for decision in found))
 
     def decision(self, text: str) -> DecisionView | None:
-        """The decision whose id is `text` or begins with it; None when there is none. Raises CliError on several."""
+        """The decision whose id is `text` or begins with it; None when there is none. Raises CliError on several, and
+        on what is too short for a beginning."""
 
         async def look(store: SqlStore) -> Decision | None:
             exact = await store.decision(DecisionId(text))
             if exact is not None:
                 return exact
+            if len(text) < SHORTEST:
+                raise CliError(too_short(text), where=self.where, fix=LONGER, code=ExitCode.USAGE)
             found = await store.ids_like(text)
             if len(found) > 1:
                 what = f"the ids of {len(found)} decisions begin with {text}: {', '.join(found)}"

@@ -58,7 +58,8 @@ def replay(
     decision: Annotated[
         str,
         typer.Argument(
-            metavar="DECISION", help="a decision's id or its beginning, or a record file (with a '/', or .json)"
+            metavar="DECISION",
+            help="a decision's id or its beginning (4 letters or more), or a record file (with a '/', or .json)",
         ),
     ],
     output: OutputOption = Output.TABLE,

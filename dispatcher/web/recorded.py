@@ -13,27 +13,35 @@ from dispatcher.web.problems import ProblemError
 
 SHORTEST = 4
 """Letters of an id that count as its beginning: fewer are rather a slip."""
+LONGER = "write more of the id; `entrepot decisions` lists ids"
 _MOST = 5
+
+
+def too_short(text: str) -> str:
+    """What is wrong with a beginning of fewer letters than SHORTEST."""
+    return f"{text!r} is too short for the beginning of an id: at least {SHORTEST} letters of it are needed"
 
 
 async def find_decision(state: FleetState, store: Store, text: str) -> Decision:
     """The decision whose id is `text`, or begins with it.
 
     Raises:
-        ProblemError: 404 when there is none; 409 when several begin so, with their ids.
+        ProblemError: 404 when there is none; 409 when several begin so, with their ids; 400 when it is too short to be
+            a beginning.
     """
     remembered = {d.id: d for d in state.latest.values() if d.id.startswith(text)}
     exact = remembered.get(DecisionId(text)) or await store.decision(DecisionId(text))
     if exact is not None:
         return exact
-    if len(text) >= SHORTEST:
-        found = sorted({*remembered, *await store.ids_like(text, _MOST + 1)})
-        if len(found) > 1:
-            raise _ambiguous(text, found)
-        if found:
-            only = remembered.get(found[0]) or await store.decision(found[0])
-            if only is not None:
-                return only
+    if len(text) < SHORTEST:
+        raise ProblemError(400, "id-too-short", too_short(text), LONGER)
+    found = sorted({*remembered, *await store.ids_like(text, _MOST + 1)})
+    if len(found) > 1:
+        raise _ambiguous(text, found)
+    if found:
+        only = remembered.get(found[0]) or await store.decision(found[0])
+        if only is not None:
+            return only
     fix = "`entrepot decisions` lists ids; old decisions and repeated waits are not kept"
     raise ProblemError(404, "no-such-decision", f"no decision {text}", fix)
 

@@ -519,8 +519,16 @@ async def test_a_decision_is_found_by_the_beginning_of_its_id(
     several = await api.get("/v1/decisions/d00000000000001")
     assert (several.status_code, several.json()["title"]) == (409, "ambiguous id")
     assert several.json()["near"] == ["d000000000000011", "d000000000000012"]
-    for unknown in ("d999", "e12", "d000000000000011x"):
+    for unknown in ("d999", "d000000000000011x"):
         assert (await api.get(f"/v1/decisions/{unknown}")).status_code == 404, unknown
+    for path in ("/v1/decisions/e12", "/v1/decisions/e12/inputs"):
+        short = await api.get(path)
+        assert (short.status_code, short.json()["title"]) == (400, "id too short"), path
+        assert (
+            short.json()["detail"]
+            == "'e12' is too short for the beginning of an id: at least 4 letters of it are needed"
+        )
+        assert "write more of the id" in short.json()["fix"]
 
 
 async def test_a_wait_that_says_the_same_again_is_told_under_the_id_of_its_record(

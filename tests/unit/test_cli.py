@@ -321,6 +321,10 @@ def test_a_decision_is_shown_by_the_beginning_of_its_id(
         shown = entrepot("decisions", unknown, *where)
         assert shown.code == 3
         assert f"there is no decision whose id is {unknown} or begins with it, and no job of that name" in shown.err
+    short = entrepot("decisions", "d00", *where)
+    assert (short.code, short.out) == (3, "")
+    assert "no job d00, and as the beginning of a decision's id it is too short: at least 4 letters" in short.err
+    assert "write more of the id" in short.err
 
 
 def test_why_names_one_id_also_where_a_wait_was_found_again(entrepot: Terminal, records: Path) -> None:

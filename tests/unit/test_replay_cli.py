@@ -138,6 +138,10 @@ def test_a_decision_is_replayed_by_the_beginning_of_its_id(cli: Cli, records: Pa
     assert "no decision 0000" in cli.err
     cli("replay", "0000", "--store", str(records), code=3, server=False)
     assert "no decision 0000" in cli.err
+    for where in ((), ("--store", str(records))):
+        cli("replay", start[:3], *where, code=2, server=not where)
+        assert f"'{start[:3]}' is too short for the beginning of an id: at least 4 letters of it are needed" in cli.err
+        assert "write more of the id" in cli.err
 
 
 def test_a_record_file_is_replayed_without_daemon_and_store(cli: Cli, tmp_path: Path) -> None:
