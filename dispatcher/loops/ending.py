@@ -16,7 +16,7 @@ from dispatcher.core.illegal import may_end
 from dispatcher.core.ports import Eviction, Stop
 from dispatcher.core.watchdog import Finding
 from dispatcher.logs import get_logger
-from dispatcher.loops.asking import result_of
+from dispatcher.loops.asking import Pace, result_of
 from dispatcher.metrics import Metrics
 from dispatcher.state import FleetState
 
@@ -28,17 +28,19 @@ class Ender:
     state: FleetState
     metrics: Metrics
     again: Callable[[], None]
+    pace: Pace
 
     async def end(self, finding: Finding) -> None:
         """Ask the hub to end the attempt that a finding is about. To be called while we lead."""
         hub = self.state.hub_view()
         workload = hub.workloads.get(finding.workload)
         check = may_end(workload, hub) if workload is not None else None
-        if workload is None or check is None:
+        if workload is None or check is None or self.pace.spares(workload):
             return
         message = f"ended by entrepot: {finding_text(finding, self.state.clock.now())}"
         eviction = Eviction(workload.uid, workload.namespace, workload.name, workload.resource_version, check, message)
-        result, error = await result_of(self.state.hub.evict(eviction, self.state.clock.now()))
+        evict = self.state.hub.evict(eviction, self.state.clock.now())
+        result, error = await self.pace.result_of(workload, evict)
         if result == "conflict":
             self.again()
         if error is not None:

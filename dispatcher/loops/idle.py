@@ -38,7 +38,7 @@ from dispatcher.core.ports import Amendment, EventType, Eviction, Leadership, No
 from dispatcher.core.snapshot import Link, digest_of
 from dispatcher.core.workload import HubWorkload
 from dispatcher.logs import get_logger
-from dispatcher.loops.asking import is_newest, result_of
+from dispatcher.loops.asking import Pace, is_newest
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health, Waker
@@ -70,6 +70,10 @@ class IdleLoop:
     waker: Waker
     leadership: Leadership = field(default_factory=Always)
     _told: set[tuple[WorkloadUid, str]] = field(default_factory=set)
+    _pace: Pace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pace = Pace(self.state, lambda: self.health.beat(LOOP))
 
     async def run(self) -> None:
         while True:
@@ -90,8 +94,9 @@ class IdleLoop:
             return
         self._tell(found, now)
         for standing in found.values():
-            if standing.course is not Course.NONE:
+            if standing.course is not Course.NONE and not self._pace.spares(standing.workload):
                 await self._act(standing, now)
+        self._pace.keep()
 
     def _leading(self) -> bool:
         return self.leadership.may_write(self.state.clock.monotonic_s())
@@ -133,15 +138,15 @@ class IdleLoop:
         if not is_newest(judged, self.state) or not self._leading():
             self.waker.wake()  # it moved: look at once what it is now
             return
-        result = await self._write(_write_of(standing, notice, now), now)
+        result = await self._write(judged, _write_of(standing, notice, now), now)
         self.metrics.idle_writes.labels(standing.course, result).inc()
         if result == "written" and standing.course is Course.CANCEL:
             self._event(judged, EventType.NORMAL, "IdleNoticeCancelled", cancelled_text(standing, now))
 
-    async def _write(self, write: Amendment | Eviction, now: datetime) -> str:
+    async def _write(self, judged: HubWorkload, write: Amendment | Eviction, now: datetime) -> str:
         hub = self.state.hub
         made = hub.evict(write, now) if isinstance(write, Eviction) else hub.amend(write)
-        result, error = await result_of(made, "written")
+        result, error = await self._pace.result_of(judged, made, "written")
         if result == "conflict":
             self.waker.wake()
         if error is not None:

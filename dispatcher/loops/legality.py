@@ -41,7 +41,7 @@ from dispatcher.core.snapshot import Link, digest_of
 from dispatcher.core.watchdog import OF_THE_LAW, Finding, FindingCode, FindingDetail
 from dispatcher.core.workload import HubWorkload
 from dispatcher.logs import get_logger
-from dispatcher.loops.asking import is_newest, result_of
+from dispatcher.loops.asking import Pace, is_newest
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.slices import Slices
 from dispatcher.loops.telling import Teller
@@ -97,6 +97,10 @@ class LegalityLoop:
     _open: dict[Stand, str] = field(default_factory=dict)
     """The newest row of everything that is illegal where it is and has not been found legal since."""
     _recording: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _pace: Pace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pace = Pace(self.state, lambda: self.health.beat(LOOP))
 
     async def run(self) -> None:
         while True:
@@ -289,13 +293,14 @@ class LegalityLoop:
             self.waker.wake()  # it moved: look at once what it is now
             return
         check = may_end(workload, self.state.hub_view())
-        if check is None:
+        if check is None or self._pace.spares(workload):
             return
         message = f"ended by law: {_rule_text(each)} forbids it on {each.cluster} now"
         eviction = Eviction(workload.uid, workload.namespace, workload.name, workload.resource_version, check, message)
         if each.waits:
             self._ended.add((workload.uid, each.cluster))
-        result, error = await result_of(self.state.hub.evict(eviction, self.state.clock.now()))
+        evict = self.state.hub.evict(eviction, self.state.clock.now())
+        result, error = await self._pace.result_of(workload, evict)
         if result == "conflict":
             self.waker.wake()
         if error is not None:
@@ -304,6 +309,7 @@ class LegalityLoop:
 
     def _forget(self, found: tuple[Illegal, ...]) -> None:
         alive = self.state.hub_view().workloads
+        self._pace.keep()
         for uid, cluster in list(self._ended):
             workload = alive.get(uid)
             there = workload is not None and (cluster in workload.nominated or workload.cluster_name == cluster)

@@ -19,6 +19,8 @@ LOOP = "notify"
 LIMIT = 2000
 RESYNC_S = 10.0
 TRIES = 3
+LONGEST_PAUSE_S = 5.0
+"""However long the hub asks for: a notice that waits holds up all that come after it."""
 
 
 @dataclass(slots=True)
@@ -60,10 +62,11 @@ class NoticeLoop:
 
     async def _write(self, notice: Notice) -> None:
         for attempt in range(TRIES):
+            self.health.beat(LOOP)
             try:
                 await self.hub.notify(notice)
             except Transient as error:
-                await self.clock.sleep(error.retry_after_s or 0.5 * 2**attempt)
+                await self.clock.sleep(min(error.retry_after_s or 0.5 * 2**attempt, LONGEST_PAUSE_S))
                 continue
             except EntrepotError as error:
                 get_logger().warning("event_refused", workload=f"{notice.namespace}/{notice.name}", error=str(error))
