@@ -161,6 +161,7 @@ class Daemon:
             self.copies_waker,
             self.waker.wake,
             leadership=self.leadership,
+            lessons=store.lesson_log,
         )
         self.legality = LegalityLoop(
             self.state,
@@ -186,6 +187,7 @@ class Daemon:
             leadership=self.leadership,
             rules_on_record=self.legality.record_bundles,
             uses=store.use_log,
+            lessons=store.lesson_log,
         )
         late = LateApi(self.state, self, self._whole_api)
         self.server = ApiServer(late, listen, self.dispatch.settled.wait) if listen is not None else None
@@ -283,6 +285,8 @@ class Daemon:
     async def _prune(self) -> None:
         if not self.leadership.may_write(self.around.clock.monotonic_s()):
             return
+        if self.state.hub_link(self.around.clock.now()) is not Link.CONNECTED:
+            return  # what lives is not known: nothing of it may be taken for gone
         try:
             kept = tuple(self.state.hub_view().workloads)
             now = self.around.clock.now()

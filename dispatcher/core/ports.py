@@ -16,6 +16,7 @@ from dispatcher.core.replay import Inputs, Record
 from dispatcher.core.replicas import Seen
 from dispatcher.core.shares import Run
 from dispatcher.core.snapshot import Hold, HubView, WorkerView
+from dispatcher.core.workload import Avoided
 
 Wake = Callable[[], None]
 """Called by a port when what it sees has changed. It only wakes the loops; views carry the truth."""
@@ -75,6 +76,22 @@ class UseLog(Protocol):
 
     async def recall(self, since: datetime, most: int) -> Sequence[Run]:
         """Those that go on, then those that ended since, newest first; at most so many. Raises Transient."""
+
+
+class LessonLog(Protocol):
+    """What was learnt of copies that came to harm, kept so that a restart does not forget it: above all that a workload
+    may have run to its end unseen, and must not be started again."""
+
+    async def keep(self, learnt: Sequence[tuple[WorkloadUid, Avoided]], term: int | None = None) -> None:
+        """Record what speaks against a cluster for a workload; of one cluster and cause, what is told now.
+
+        Raises:
+            Transient: nothing is promised; a repeat is safe.
+            Fenced: a later term than `term` has begun.
+        """
+
+    async def recall(self, now: datetime) -> Sequence[tuple[WorkloadUid, Avoided]]:
+        """What still holds at `now`, in a fixed order. Raises Transient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,11 +325,15 @@ class Store(Protocol):
             Conflict: another nomination of this Workload is open, or was decided on the same version of it.
         """
 
-    async def mark(self, decision: DecisionId, state: IntentState, now: datetime) -> None:
-        """Move an intent on. An ABANDONED intent drops the holds of its decision as well."""
+    async def mark(self, decision: DecisionId, state: IntentState, now: datetime, term: int | None = None) -> None:
+        """Move an intent on. An ABANDONED intent drops the holds of its decision as well.
 
-    async def release(self, workload: WorkloadUid, now: datetime) -> None:
-        """Drop all holds of a workload."""
+        Raises:
+            Fenced: a later term than `term` has begun: who leads now says what became of it.
+        """
+
+    async def release(self, workload: WorkloadUid, now: datetime, term: int | None = None) -> None:
+        """Drop all holds of a workload. Raises Fenced as `mark`: they may be the holds of who leads now."""
 
     async def holds(self) -> Sequence[Hold]: ...
 

@@ -4,7 +4,8 @@ that a worker refused, evicted or lost, a job that runs twice.
 Pure: `look` folds the views of one instant into the memory of earlier ones. Memory is needed because a worker's
 answer shows only for about a second: MultiKueue deletes an evicted or deactivated copy as soon as it sees it (measured
 on Kueue v0.19.2, docs/any-hub.md), and a hub that evicts does not say which cluster it was. What is remembered is lost
-with the process; the consequences are milder choices, never wrong ones.
+with the process; what was concluded from it is kept (loops/lessons.py), so that nothing is started again because of a
+restart.
 
 Of a worker that is not connected nothing is concluded, and its last sightings are kept (design section 9).
 """

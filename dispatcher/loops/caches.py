@@ -64,11 +64,12 @@ class CacheKeeper:
                 self._visits[name] = left
                 self._work_out([name])
 
-    async def settle(self, store: Store, open_rounds: Collection[WorkloadUid], now: datetime) -> None:
+    async def settle(self, store: Store, open_rounds: Collection[WorkloadUid], now: datetime, term: int) -> None:
         """Look what became of what is on its way. Nominations that the view does not answer yet are left alone.
 
         Raises:
             Transient: the store did not take it; what it did not take is looked at again.
+            Fenced: a later term has begun.
         """
         hub = self.state.hub_view()
         for name in sorted(self._visits):
@@ -77,7 +78,7 @@ class CacheKeeper:
                 for before, after in zip(self._visits[name], found, strict=True):
                     if after.state is not before.state:
                         with suppress(Refused):  # the store has forgotten it meanwhile: then so it stays
-                            await store.mark(after.decision, _STORED[after.state], now)
+                            await store.mark(after.decision, _STORED[after.state], now, term)
                 self._visits[name] = found
                 self._work_out([name])
         if self._policy is not self.state.policy:

@@ -16,12 +16,13 @@ from dispatcher.core.errors import Fenced, Transient
 from dispatcher.core.ids import DecisionId, WorkloadUid
 from dispatcher.core.lease import Always
 from dispatcher.core.policy import Policy
-from dispatcher.core.ports import IntentState, Leadership, Store, UseLog
+from dispatcher.core.ports import IntentState, Leadership, LessonLog, Store, UseLog
 from dispatcher.core.shares import HALVINGS
 from dispatcher.core.snapshot import Hold, HubView, Link
 from dispatcher.core.window import window_until
 from dispatcher.logs import get_logger
 from dispatcher.loops.energy import drawn_now
+from dispatcher.loops.lessons import recollect
 from dispatcher.loops.line import WaitingLine
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.planning import BATCH, Planned, Planner
@@ -60,6 +61,8 @@ class DispatchLoop:
     """Puts the rules that arrived into the audit log, before anything is decided by them."""
     uses: UseLog | None = None
     """Keeps what teams had; None: shares begin with what the hub shows (a simulation has no restart)."""
+    lessons: LessonLog | None = None
+    """Keeps what was learnt of copies; None: it is lost with the process."""
     rounds: Rounds = field(default_factory=Rounds)
     store_away_since_s: float | None = None
     """Since when (monotonic) no cycle has got through because of the store; None while it answers."""
@@ -91,6 +94,11 @@ class DispatchLoop:
             await self.waker.wait(RESYNC_S)
             await self.state.clock.sleep(pause_s)
 
+    @property
+    def _term(self) -> int:
+        """The term that what we remember is of, and that everything is stored in."""
+        return self._led or 0
+
     async def turn(self) -> float:
         """One cycle, where we lead; a new term begins with what the last leader left in the store. Returns how long
         the next one has to wait at least.
@@ -109,6 +117,9 @@ class DispatchLoop:
                 await self.recover()
                 self._led, self.writer.in_doubt = term, False
             await self.cycle()
+        except Fenced as error:
+            self.leadership.lost(str(error))
+            return LONGEST_REST_S
         except Transient as error:
             self.writer.in_doubt = True
             self.store_away_since_s = self.store_away_since_s or self.state.clock.monotonic_s()
@@ -134,6 +145,8 @@ class DispatchLoop:
             version = decision.resource_version if decision is not None else ""
             self.rounds.begin(Round(intent.decision, intent.workload, version, intent.clusters, intent.made_at))
         await self.writer.caches.recover(self.store)
+        if self.lessons is not None:
+            recollect(self.state, await self.lessons.recall(self.state.clock.now()))
         if self.uses is not None and self._led != self.leadership.term:
             await self._recall_uses(self.uses)
 
@@ -152,7 +165,7 @@ class DispatchLoop:
         book = self.planner.line.book
         if runs := book.unkept(USES_A_CYCLE):
             try:
-                await self.uses.keep(runs, drawn_now(runs, self.state, book.unseen), self._led or 0)
+                await self.uses.keep(runs, drawn_now(runs, self.state, book.unseen), self._term)
             except Fenced as error:
                 self.leadership.lost(str(error))
                 return
@@ -216,7 +229,7 @@ class DispatchLoop:
         return planned
 
     async def write(self, planned: Sequence[Planned]) -> None:
-        await self.writer.nominate(planned, self.store, self._led or 0)
+        await self.writer.nominate(planned, self.store, self._term)
         self.health.beat(LOOP)
 
     def _may_decide(self) -> bool:
@@ -235,15 +248,15 @@ class DispatchLoop:
         # First of all: what is dropped below must not come back with what goes on.
         self.state.holds.update(settled.renewed)
         for decision, outcome in settled.marks:
-            await self.store.mark(decision, outcome, now)
+            await self.store.mark(decision, outcome, now, self._term)
             if outcome is IntentState.ABANDONED:
                 self.planner.unwritten.add(decision)
                 self.writer.caches.dropped(decision)
                 self._drop_hold_of(decision)
         for uid in settled.released:
-            await self.store.release(uid, now)
+            await self.store.release(uid, now, self._term)
             self.state.holds.pop(uid, None)
-        await self.writer.caches.settle(self.store, self.rounds.open, now)
+        await self.writer.caches.settle(self.store, self.rounds.open, now, self._term)
 
     def _drop_hold_of(self, decision: DecisionId) -> None:
         for uid in [uid for uid, holds in self.state.holds.items() if any(h.decision == decision for h in holds)]:

@@ -7,22 +7,25 @@ dead nominations and the end of attempts (core/endings.py), and only while it le
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from dispatcher.core.endings import Standing, endings, ends
-from dispatcher.core.errors import Conflict, EntrepotError, Fatal, Refused, Transient
+from dispatcher.core.errors import EntrepotError, Fatal, Fenced, Transient
 from dispatcher.core.explain_findings import finding_text
 from dispatcher.core.footing import Mode, Sight, step
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.lease import Always
-from dispatcher.core.ports import Leadership, Nomination
+from dispatcher.core.ports import Leadership, LessonLog, Nomination
 from dispatcher.core.snapshot import Link, link_of
 from dispatcher.core.watchdog import OF_THE_LAW, Finding, FindingCode, Looked, Memory, Views, look_steps
 from dispatcher.core.workload import Avoided
 from dispatcher.logs import get_logger
+from dispatcher.loops.asking import Pace
 from dispatcher.loops.ending import Ender, Stopper
+from dispatcher.loops.lessons import Lesson, learn
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.slices import Slices
 from dispatcher.loops.telling import Teller
@@ -37,6 +40,8 @@ SETTLE_S = 0.05
 PENALTY_S = 1800
 EXCLUSION_S = 600
 LONGEST_EXCLUSION_S = 7200
+RECHECK_LIMIT_S = 40.0
+"""For all of its calls together: one that hangs must not make this loop look dead."""
 RECHECK_S = 60.0
 """How often a hub that does not latch is asked again how it may be written to."""
 
@@ -70,15 +75,21 @@ class CopiesLoop:
     learned: Callable[[], None] = lambda: None
     """Called when dispatch should decide anew because of what was found."""
     leadership: Leadership = field(default_factory=Always)
+    lessons: LessonLog | None = None
+    """Keeps what was learnt, over restarts; None: it is lost with the process."""
     _memory: Memory = field(default_factory=dict)
     _told: set[tuple[str, str, str, str]] = field(default_factory=set)
     _times: dict[tuple[WorkloadUid, ClusterName | None, str], int] = field(default_factory=dict)
+    _unkept: dict[Lesson, Avoided] = field(default_factory=dict)
+    """What was learnt and is not stored yet."""
     _rechecked_s: float = float("-inf")
+    _pace: Pace = field(init=False)
     _ender: Ender = field(init=False)
     _stopper: Stopper = field(init=False)
 
     def __post_init__(self) -> None:
-        self._ender = Ender(self.state, self.metrics, self.waker.wake)
+        self._pace = Pace(self.state, lambda: self.health.beat(LOOP))
+        self._ender = Ender(self.state, self.metrics, self.waker.wake, self._pace)
         self._stopper = Stopper(self.state, self.metrics)
 
     async def run(self) -> None:
@@ -105,6 +116,7 @@ class CopiesLoop:
         self._count_open(findings)
         self._forget(now)
         if leading:
+            await self._keep()
             await self._act(findings)
 
     async def _found(self, now: datetime) -> tuple[Finding, ...]:
@@ -190,10 +202,24 @@ class CopiesLoop:
 
     def _put(self, uid: WorkloadUid, entry: Avoided) -> None:
         """One entry for a cluster and a cause; the newest counts. Sorted: requests are digested."""
-        known = self.state.avoided.get(uid, ())
-        kept = [e for e in known if (e.cluster, e.code) != (entry.cluster, entry.code)]
-        self.state.avoided[uid] = tuple(sorted((*kept, entry), key=lambda e: (e.cluster or "", e.code)))
+        learn(self.state, uid, entry)
+        self._unkept[uid, entry.cluster, entry.code] = entry
         self.learned()
+
+    async def _keep(self) -> None:
+        """Store what was learnt, before anything follows from it. What cannot be stored now stays in line; it counts
+        for this process all the same."""
+        if self.lessons is None or not self._unkept:
+            return
+        learnt = [(key[0], entry) for key, entry in self._unkept.items()]
+        try:
+            await self.lessons.keep(learnt, self.leadership.term or None)
+        except Fenced as error:
+            self.leadership.lost(str(error))
+        except Transient as error:
+            get_logger().error("lesson_not_kept", count=len(learnt), error=str(error))
+        else:
+            self._unkept.clear()
 
     def _forget(self, now: datetime) -> None:
         """Drop what is over, and everything of workloads that are gone."""
@@ -206,6 +232,9 @@ class CopiesLoop:
                 del self.state.avoided[uid]
         for key in [key for key in self._times if key[0] not in alive]:
             del self._times[key]
+        for lesson in [lesson for lesson in self._unkept if lesson[0] not in self.state.avoided]:
+            del self._unkept[lesson]
+        self._pace.keep()
         for uid, cluster in list(self.state.in_vain.items()):
             if uid not in alive or tuple(alive[uid].nominated) != (cluster,):
                 del self.state.in_vain[uid]
@@ -219,6 +248,7 @@ class CopiesLoop:
             elif ends(finding) and self._leading():
                 await self._ender.end(finding)
             elif finding.code is FindingCode.TWO_COPIES_RUNNING and self._leading():
+                self.health.beat(LOOP)
                 await self._stopper.stop(finding)
         self._stopper.forget(findings)
         if any(finding.code is FindingCode.NOT_LATCHED for finding in findings):
@@ -233,19 +263,18 @@ class CopiesLoop:
         """Take the named clusters off the list at once, and no other: by a list that an eviction left behind the
         Workload is dispatched with its next quota; a cluster that is gone never answers."""
         workload, dead = self.state.hub_view().workloads.get(finding.workload), finding.detail.names
-        if workload is None or not set(dead) <= set(workload.nominated) or not self._leading():
+        if workload is None or not set(dead) <= set(workload.nominated) or self._pace.spares(workload):
+            return
+        if not self._leading():
             return
         kept = tuple(name for name in workload.nominated if name not in dead)
         nomination = Nomination(workload.uid, workload.namespace, workload.name, workload.resource_version, kept)
         write = self.state.hub.nominate if kept else self.state.hub.withdraw
-        result = "withdrawn"
-        try:
-            await write(nomination)
-        except Conflict:
+        result, error = await self._pace.result_of(workload, write(nomination), "withdrawn")
+        if result == "conflict":
             self.waker.wake()  # it moved: look at once whether there is still something to clear
             return
-        except (Refused, Transient) as error:
-            result = "refused" if isinstance(error, Refused) else "unknown"
+        if error is not None:
             get_logger().warning("nomination_not_cleared", workload=workload.key, error=str(error))
         self.metrics.nominations.labels(result).inc()
 
@@ -255,8 +284,12 @@ class CopiesLoop:
         if now_s - self._rechecked_s < RECHECK_S:
             return
         self._rechecked_s = now_s
+        self.health.beat(LOOP)
         try:
-            await self.state.hub.check_ready()
+            async with asyncio.timeout(RECHECK_LIMIT_S):
+                await self.state.hub.check_ready()
+        except TimeoutError:
+            get_logger().warning("hub_not_rechecked", error=f"no answer within {RECHECK_LIMIT_S:g} s")
         except Fatal as error:
             get_logger().error("hub_not_dispatchable", error=str(error), fix=error.fix)
         except EntrepotError as error:

@@ -46,6 +46,8 @@ class Writer:
     in_doubt: bool = False
     caches: CacheKeeper = field(init=False)
     _begun: bool = False
+    _term: int = 0
+    """That of the batch that is being written."""
 
     def __post_init__(self) -> None:
         self.caches = CacheKeeper(self.state)
@@ -56,13 +58,13 @@ class Writer:
     async def nominate(self, planned: Sequence[Planned], store: Store, term: int) -> None:
         """Write a batch, all side by side. The very first goes alone: what the fleet looks like is stored with it, and
         those after it need not bring the same once more."""
-        alone = planned[:1] if not self._begun else ()
+        self._term, alone = term, planned[:1] if not self._begun else ()
         for plan in alone:
-            await self._nominate(plan, store, term)
+            await self._nominate(plan, store)
         self._begun = True
         async with asyncio.TaskGroup() as group:
             for plan in planned[len(alone) :]:
-                group.create_task(self._nominate(plan, store, term))
+                group.create_task(self._nominate(plan, store))
         self.planner.breaker.ended()
 
     async def record_waits(self, store: Store) -> bool:
@@ -80,13 +82,13 @@ class Writer:
             self.teller.decided(decision, "Waiting")
         return True
 
-    async def _nominate(self, plan: Planned, store: Store, term: int) -> None:
+    async def _nominate(self, plan: Planned, store: Store) -> None:
         """Hold, store the intent, look once more, write, and note what is known of the result."""
         decision, request, now = plan.decision, plan.request, self.state.clock.now()
         clusters = (*request.already_nominated, plan.hold.cluster)
         self.state.holds[request.uid] = (*self.state.holds.get(request.uid, ()), plan.hold)
         self.rounds.begin(Round(decision.id, request.uid, request.resource_version, clusters, now))
-        intent = Intent(decision.id, request.uid, clusters, IntentState.PLANNED, now, term)
+        intent = Intent(decision.id, request.uid, clusters, IntentState.PLANNED, now, self._term)
         if not await self._stored(plan, intent, store):
             return
         await self._written_or_not(plan, store, clusters)
@@ -211,10 +213,12 @@ class Writer:
     async def _give_up(self, plan: Planned, store: Store, result: str, error: str) -> None:
         """The write was not made: close the stored intent and forget the promise."""
         try:
-            await store.mark(plan.decision.id, IntentState.ABANDONED, self.state.clock.now())
+            await store.mark(plan.decision.id, IntentState.ABANDONED, self.state.clock.now(), self._term)
         except Transient as error_of_store:
             get_logger().error("intent_left_open", decision=plan.decision.id, error=str(error_of_store))
             self.in_doubt = True
+        except Fenced as error_of_store:
+            self.leadership.lost(str(error_of_store))
         self._forget(plan, result, error)
 
     def _failed(self, plan: Planned, result: str, error: str) -> None:

@@ -60,7 +60,7 @@ class MemoryStore:
             self._holds[decision.id] = hold
             self._held.setdefault(decision.workload, []).append(decision.id)
 
-    async def mark(self, decision: DecisionId, state: IntentState, now: datetime) -> None:
+    async def mark(self, decision: DecisionId, state: IntentState, now: datetime, term: int | None = None) -> None:
         """As Store. Raises Refused where no intent was committed."""
         intent = self._intents.get(decision)
         if intent is None:
@@ -75,7 +75,7 @@ class MemoryStore:
             self._versions.pop((intent.workload, self._known[decision].resource_version), None)
             self._holds.pop(decision, None)
 
-    async def release(self, workload: WorkloadUid, now: datetime) -> None:
+    async def release(self, workload: WorkloadUid, now: datetime, term: int | None = None) -> None:
         """As Store."""
         for decision in self._held.pop(workload, ()):
             self._holds.pop(decision, None)

@@ -15,7 +15,7 @@ from dispatcher.core.errors import Fatal
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0008"
+HEAD = "0009"
 """The newest revision in migrations/versions."""
 
 

@@ -29,8 +29,9 @@ from dispatcher.store.codec import (
     encode_hold,
     wait_fingerprint,
 )
-from dispatcher.store.database import Database, rows_of, run_of, scalar_of
+from dispatcher.store.database import Database, rows_of, scalar_of
 from dispatcher.store.inputs import InputLimits, InputLog
+from dispatcher.store.lessons import LessonRows
 from dispatcher.store.tables import decisions, from_micros, holds, intents, leadership, to_micros
 from dispatcher.store.terms import require_term
 from dispatcher.store.uses import UseRows
@@ -53,6 +54,7 @@ class SqlStore:
         self.input_log = InputLog(database, replay)
         self.audit_log = AuditLog(database)
         self.use_log = UseRows(database)
+        self.lesson_log = LessonRows(database)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -107,14 +109,17 @@ class SqlStore:
         if packed is not None:
             self.input_log.committed(packed, kept)
 
-    async def mark(self, decision: DecisionId, state: IntentState, now: datetime) -> None:
+    async def mark(self, decision: DecisionId, state: IntentState, now: datetime, term: int | None = None) -> None:
         """Move an intent on. ABANDONED also drops the decision's hold, in the same transaction.
 
         Raises:
             Refused: no such intent: it was never committed.
+            Fenced: a later term than `term` has begun.
         """
 
         def mark(connection: Connection) -> None:
+            if term is not None:
+                require_term(connection, term)
             changed = connection.execute(
                 update(intents)
                 .where(intents.c.decision == decision)
@@ -127,9 +132,15 @@ class SqlStore:
 
         await self._database.write("marking an intent", mark)
 
-    async def release(self, workload: WorkloadUid, now: datetime) -> None:
-        """Drop all holds of a workload; none is fine too."""
-        await self._database.write("releasing holds", run_of(delete(holds).where(holds.c.workload == workload)))
+    async def release(self, workload: WorkloadUid, now: datetime, term: int | None = None) -> None:
+        """Drop all holds of a workload; none is fine too. Raises Fenced when a later term than `term` has begun."""
+
+        def release(connection: Connection) -> None:
+            if term is not None:
+                require_term(connection, term)
+            connection.execute(delete(holds).where(holds.c.workload == workload))
+
+        await self._database.write("releasing holds", release)
 
     async def lead(self, term: int, holder: str, now: datetime) -> None:
         """Begin a term. See `dispatcher.core.ports.Fence`."""
@@ -158,6 +169,7 @@ class SqlStore:
         cutoff, last, total = to_micros(before), 0, 0
         await self.input_log.expire(before)
         await self.use_log.prune(before)
+        await self.lesson_log.prune(before, live)
         keep = await self._kept(sorted(live))
         while True:
             reached, gone = await self._database.write("pruning", partial(_prune, cutoff, last, keep))

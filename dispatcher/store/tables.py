@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text, text
 
 METADATA = MetaData()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -175,6 +175,19 @@ uses = Table(
 )
 """What runs had of the fleet (core/shares.py); `ended_at` null: as far as was seen they go on. `amounts` is JSON. From
 `key` on what they draw (core/energy.py), null where that is not known."""
+
+lessons = Table(
+    "lessons",
+    METADATA,
+    Column("workload", String(64), primary_key=True),
+    Column("cluster", String(253), primary_key=True),
+    Column("code", String(32), primary_key=True),
+    Column("since", BigInteger, nullable=False),
+    Column("until", BigInteger),
+    Column("excluded", Boolean, nullable=False),
+    Column("while_borrowing", Boolean, nullable=False),
+)
+"""What speaks against sending a workload to a cluster again (core/workload.py, Avoided); `cluster` "": to any."""
 
 
 def to_micros(instant: datetime) -> int:

@@ -130,7 +130,9 @@ def _wire(bench: Bench, policy: Policy, store: Store) -> None:
     bench.state = FleetState(clock, policy, status, fleet.hub, dict(fleet.workers))
     bench.notices = NoticeLoop(fleet.hub, clock, metrics, health, Waker(clock))
     uses = store.use_log if isinstance(store, SqlStore) else None
-    bench.dispatch = DispatchLoop(bench.state, store, bench.notices, metrics, health, Waker(clock), uses=uses)
+    lessons = store.lesson_log if isinstance(store, SqlStore) else None
+    waker = Waker(clock)
+    bench.dispatch = DispatchLoop(bench.state, store, bench.notices, metrics, health, waker, uses=uses, lessons=lessons)
     bench.metrics = metrics
 
 

@@ -64,14 +64,14 @@ class FusedStore:
         await self.store.commit(decision, hold, intent, seen)
         self.fuse.after_step()
 
-    async def mark(self, decision: DecisionId, state: IntentState, now: datetime) -> None:
+    async def mark(self, decision: DecisionId, state: IntentState, now: datetime, term: int | None = None) -> None:
         self.fuse.before_step()
-        await self.store.mark(decision, state, now)
+        await self.store.mark(decision, state, now, term)
         self.fuse.after_step()
 
-    async def release(self, workload: WorkloadUid, now: datetime) -> None:
+    async def release(self, workload: WorkloadUid, now: datetime, term: int | None = None) -> None:
         self.fuse.before_step()
-        await self.store.release(workload, now)
+        await self.store.release(workload, now, term)
         self.fuse.after_step()
 
     async def holds(self) -> Sequence[Hold]:

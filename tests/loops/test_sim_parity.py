@@ -73,11 +73,11 @@ class Recording:
         await self._answered(self.store.commit(decision, hold, intent, seen))
         self.log.append(decision)
 
-    async def mark(self, decision: DecisionId, state: IntentState, now: datetime) -> None:
-        await self._answered(self.store.mark(decision, state, now))
+    async def mark(self, decision: DecisionId, state: IntentState, now: datetime, term: int | None = None) -> None:
+        await self._answered(self.store.mark(decision, state, now, term))
 
-    async def release(self, workload: WorkloadUid, now: datetime) -> None:
-        await self._answered(self.store.release(workload, now))
+    async def release(self, workload: WorkloadUid, now: datetime, term: int | None = None) -> None:
+        await self._answered(self.store.release(workload, now, term))
 
     async def holds(self) -> Sequence[Hold]:
         return await self._answered(self.store.holds())

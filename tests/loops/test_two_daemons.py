@@ -255,6 +255,42 @@ async def test_fr_rac_05_a_write_of_a_leader_that_slept_is_refused_by_the_hub(pa
     assert pair.doubled() == {}
 
 
+@pytest.mark.parametrize("call", ["mark", "release"])
+async def test_fr_rac_05_what_a_leader_that_slept_would_close_is_left_to_who_leads_now(pair: Pair, call: str) -> None:
+    """It slept while it settled what its view had answered; the other has settled it since, and begun the next."""
+    one, two = pair.replicas["one"], pair.replicas["two"]
+    gate = Gate(one.store, call)
+    one.dispatch.store = gate
+    submit(pair, "train-a", duration="10s")
+    one.alive = False
+    turning = asyncio.create_task(_turns(one, gate, pair))
+    await asyncio.wait_for(turning, 20)
+    turn = turning.result()
+    await pair.until(lambda: pair.leader() is two, 40.0)
+    submit(pair, "train-b", duration="9000s")
+    await pair.until(lambda: pair.bench.phase("train-b") is Phase.PLACED)
+    gate.opened.set()
+    await turn
+    assert one.elector.term == 0, "it knows now"
+    assert not one.leads
+    await pair.until(pair.bench.finished("train-a"))
+    assert pair.doubled() == {}
+
+
+async def _turns(one: Replica, gate: Gate, pair: Pair) -> asyncio.Task[float]:
+    """The leader's turns, one after the other, until one of them stops in the gate; returns that one."""
+    while True:
+        pair.bench.clock.advance(1.0)
+        pair.bench.fleet.advance()
+        await one.elector.turn()
+        turn = asyncio.create_task(one.dispatch.turn())
+        reached = asyncio.create_task(gate.reached.wait())
+        await asyncio.wait({turn, reached}, return_when=asyncio.FIRST_COMPLETED)
+        if gate.reached.is_set():
+            return turn
+        reached.cancel()
+
+
 async def test_a_write_that_was_under_way_at_the_hand_over_is_waited_for(pair: Pair) -> None:
     """It arrives before the new leader has given it up: one nomination, by the old one, and no second."""
     turn, gate = await asleep_in(pair, "nominate", resigned=True)
@@ -361,9 +397,9 @@ class Unreachable:
         self._reach()
         await self.store.commit(decision, hold, intent, *more)
 
-    async def mark(self, decision: DecisionId, state: IntentState, now: datetime) -> None:
+    async def mark(self, decision: DecisionId, state: IntentState, now: datetime, term: int | None = None) -> None:
         self._reach()
-        await self.store.mark(decision, state, now)
+        await self.store.mark(decision, state, now, term)
 
     def _reach(self) -> None:
         self.attempts += 1

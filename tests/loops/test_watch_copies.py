@@ -97,7 +97,8 @@ class Watched:
 
 def watch(bench: Bench) -> Watched:
     bench.dispatch.health.register(watch_copies.LOOP, 60.0)
-    loop = CopiesLoop(bench.state, bench.notices, bench.metrics, bench.dispatch.health, Waker(bench.clock))
+    health, lessons = bench.dispatch.health, bench.store.lesson_log
+    loop = CopiesLoop(bench.state, bench.notices, bench.metrics, health, Waker(bench.clock), lessons=lessons)
     return Watched(bench, loop)
 
 

@@ -53,6 +53,24 @@ async def test_fr_rac_05_a_commit_of_an_older_term_is_refused_once_a_later_one_h
     assert [(i.decision, i.term) for i in await new.intents(IntentState.PLANNED)] == [(kept.id, 1)]
 
 
+async def test_fr_rac_05_a_leader_of_before_closes_no_intent_and_drops_no_hold(pair: tuple[SqlStore, SqlStore]) -> None:
+    """It slept between its last look and this write, and who leads now has promised something to the same workload."""
+    old, new = pair
+    await old.lead(1, "one", NOW)
+    await new.lead(2, "two", NOW)
+    made = decision(1)
+    await new.commit(made, hold_of(made), replace(intent_of(made), term=2))
+    with pytest.raises(Fenced, match="term 2 of two"):
+        await old.release(made.workload, NOW, 1)
+    with pytest.raises(Fenced, match="term 2 of two"):
+        await old.mark(made.id, IntentState.ABANDONED, NOW, 1)
+    assert [hold.decision for hold in await new.holds()] == [made.id]
+    assert [i.decision for i in await new.intents(IntentState.PLANNED)] == [made.id]
+    await new.mark(made.id, IntentState.WRITTEN, NOW, 2)
+    await new.release(made.workload, NOW, 2)
+    assert (await new.holds(), await new.intents(IntentState.PLANNED)) == ((), ())
+
+
 TERMS: dict[str, tuple[int, str, bool]] = {
     "the same term by the same holder is a repeat": (3, "one", True),
     "the same term by another is refused": (3, "two", False),
