@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from connectors.embedded.hub import Hub
 from connectors.embedded.kueue import Kueue
+from connectors.embedded.manifests import selects
 from connectors.embedded.multikueue import MultiKueue
 from connectors.embedded.objects import Workload
 from connectors.embedded.worker import Worker
@@ -155,7 +156,7 @@ class WorkerProjection:
         """What only operators change is the same object until they do."""
         inventory = self._worker.inventory
         self._namespaces = tuple(sorted(inventory.namespaces))
-        self._local_queues = _local_queues(self._worker.kueue)
+        self._local_queues = _taking(self._worker.kueue)
         self._queues = {}
         self._cohorts = dict(sorted(inventory.cohorts.items()))
         self._flavors = dict(sorted(inventory.flavors.items()))
@@ -286,3 +287,13 @@ def _local_queues(kueue: Kueue) -> dict[tuple[str, str], LocalQueueView]:
         key: replace(view, active=kueue.local_queue_active(*key))
         for key, view in sorted(kueue.inventory.local_queues.items())
     }
+
+
+def _taking(kueue: Kueue) -> dict[tuple[str, str], LocalQueueView]:
+    """A worker's, as the work of their namespaces finds them: see `taking` of the real connector."""
+    found = _local_queues(kueue)
+    for key, view in found.items():
+        queue, labels = kueue.queues.get(view.cluster_queue), kueue.inventory.namespaces.get(view.namespace)
+        if queue is not None and labels is not None and not selects(queue.spec.namespaces, labels):
+            found[key] = replace(view, active=False)
+    return found

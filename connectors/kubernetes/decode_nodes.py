@@ -39,10 +39,18 @@ JobKey = tuple[str, str, str]
 """(kind, namespace, name) of a job, ("uid", "", uid) of an owner, or ("Workload", namespace, name)."""
 
 
-def namespace(raw: Raw) -> str | None:
-    """A namespace that can take work; one that is being deleted refuses new objects."""
+@dataclass(frozen=True, slots=True)
+class NamespaceRecord:
+    """A namespace that can take work, with what queues select it by."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+def namespace(raw: Raw) -> NamespaceRecord | None:
+    """None for one that is being deleted: it refuses new objects."""
     meta = child(raw, "metadata")
-    return None if "deletionTimestamp" in meta else shared(meta, "name")
+    return None if "deletionTimestamp" in meta else NamespaceRecord(shared(meta, "name"), pairs(child(meta, "labels")))
 
 
 def node(raw: Raw) -> NodeView:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from connectors.kubernetes.fields import (
     Raw,
@@ -18,6 +18,7 @@ from connectors.kubernetes.fields import (
 )
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName
 from dispatcher.core.resources import QuantityError, amount
+from dispatcher.core.selectors import Labels, requirement_holds
 from dispatcher.core.snapshot import (
     MULTIKUEUE_CONTROLLER,
     Check,
@@ -33,6 +34,7 @@ from dispatcher.core.snapshot import (
     Taint,
 )
 from dispatcher.core.topology import Topology
+from dispatcher.core.workload import Requirement
 
 _PREEMPTS = ("LowerPriority", "LowerOrNewerEqualPriority")
 _RECLAIMS = ("LowerPriority", "Any")
@@ -92,6 +94,50 @@ def local_queue(raw: Raw) -> LocalQueueView:
         active=_active(raw),
         stop_policy=stop_policy(spec),
     )
+
+
+NamespaceSelector = tuple[Requirement, ...] | None
+"""Which namespaces a ClusterQueue takes work of: those that meet all of it. None: of none at all, which is what a
+queue says that names no selector (`{}` takes all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRecord:
+    """A ClusterQueue with what its LocalQueues are judged by."""
+
+    view: ClusterQueueView
+    selector: NamespaceSelector
+
+
+def queue_record(raw: Raw) -> QueueRecord:
+    """Raises QuantityError as `cluster_queue`."""
+    return QueueRecord(cluster_queue(raw), namespace_selector(raw))
+
+
+def namespace_selector(raw: Raw) -> NamespaceSelector:
+    """Of a ClusterQueue."""
+    found = child(raw, "spec").get("namespaceSelector")
+    if not isinstance(found, dict):
+        return None
+    labels = tuple(Requirement(key, "In", (value,)) for key, value in pairs(child(found, "matchLabels")))
+    rest = children(found, "matchExpressions")
+    return labels + tuple(Requirement(shared(e, "key"), shared(e, "operator"), texts(e, "values")) for e in rest)
+
+
+def takes(selector: NamespaceSelector, labels: Labels) -> bool:
+    """Whether work of a namespace with these labels is taken."""
+    return selector is not None and all(requirement_holds(each, labels) for each in selector)
+
+
+def taking(
+    local: LocalQueueView, queues: Mapping[QueueName, QueueRecord], namespaces: Mapping[str, Labels]
+) -> LocalQueueView:
+    """A LocalQueue as the work of its namespace finds it. Kueue calls one active whose ClusterQueue selects other
+    namespaces, and never admits what comes by it: for whoever would send work there it is not."""
+    queue, labels = queues.get(local.cluster_queue), namespaces.get(local.namespace)
+    if queue is None or labels is None or takes(queue.selector, labels):
+        return local
+    return replace(local, active=False)
 
 
 def cluster_queue(raw: Raw) -> ClusterQueueView:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from connectors.kubernetes import decode, decode_nodes, decode_queues
 from connectors.kubernetes.cache import Part
 from connectors.kubernetes.client import ApiClient
-from connectors.kubernetes.decode_queues import with_levels
+from connectors.kubernetes.decode_queues import taking, with_levels
 from connectors.kubernetes.faults import NotFound
 from connectors.kubernetes.feed import Feed, FeedSettings
 from connectors.kubernetes.fields import Raw
@@ -18,7 +18,7 @@ from connectors.kubernetes.watch import Informer, Kind, Observer, T
 from dispatcher.core.errors import Conflict
 from dispatcher.core.ids import ClusterName
 from dispatcher.core.ports import Clock, Stop, Wake
-from dispatcher.core.snapshot import WorkerView
+from dispatcher.core.snapshot import LocalQueueView, WorkerView
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
@@ -38,7 +38,7 @@ class KubernetesWorker:
         self._name = name
         self._client = client
         self._feed = Feed(client, clock, settings, observer)
-        self._queues = self._informer("clusterqueues", f"{KUEUE}/clusterqueues", decode_queues.cluster_queue)
+        self._queues = self._informer("clusterqueues", f"{KUEUE}/clusterqueues", decode_queues.queue_record)
         self._local_queues = self._informer("localqueues", f"{KUEUE}/localqueues", decode_queues.local_queue)
         self._cohorts = self._informer("cohorts", f"{KUEUE}/cohorts", decode_queues.cohort)
         self._flavors = self._informer("resourceflavors", f"{KUEUE}/resourceflavors", decode_queues.flavor)
@@ -59,6 +59,12 @@ class KubernetesWorker:
             loads.nodes,
             lambda: self._nodes.cache.revision,
             lambda: self._pods.cache.revision,
+        )
+        self._local_queues_part = Part(
+            self._taking,
+            lambda: self._local_queues.cache.revision,
+            lambda: self._queues.cache.revision,
+            lambda: self._namespaces.cache.revision,
         )
         self._copies_part = Part(
             lambda: loads.copies(self._copies.cache),
@@ -105,15 +111,20 @@ class KubernetesWorker:
             cluster=self._name,
             synced=False,
             observed_at=None,
-            namespaces=tuple(name for _, name in self._namespaces.cache.items()),
-            local_queues=dict(self._local_queues.cache.items()),
-            queues={queue.name: queue for _, queue in self._queues.cache.items()},
+            namespaces=tuple(found.name for _, found in self._namespaces.cache.items()),
+            local_queues=self._local_queues_part.get(),
+            queues={found.view.name: found.view for _, found in self._queues.cache.items()},
             cohorts={cohort.name: cohort for _, cohort in self._cohorts.cache.items()},
             flavors={flavor.name: with_levels(flavor, topologies) for _, flavor in self._flavors.cache.items()},
             nodes=self._nodes_part.get(),
             copies=self._copies_part.get(),
             astray=self._loads.astray(),
         )
+
+    def _taking(self) -> dict[tuple[str, str], LocalQueueView]:
+        queues = {found.view.name: found for _, found in self._queues.cache.items()}
+        namespaces = {found.name: dict(found.labels) for _, found in self._namespaces.cache.items()}
+        return {key: taking(local, queues, namespaces) for key, local in self._local_queues.cache.items()}
 
     def _informer(self, name: str, path: str, projection: Callable[[Raw], T | None]) -> Informer[T]:
         return self._add(Kind(name, path), projection)

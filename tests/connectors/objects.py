@@ -121,6 +121,7 @@ def cluster_queue(name: str = "training", **spec: Any) -> Raw:
         "spec": {
             "cohortName": "fleet",
             "stopPolicy": "None",
+            "namespaceSelector": {},
             "preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"},
             "resourceGroups": [
                 {

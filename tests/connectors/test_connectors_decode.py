@@ -163,6 +163,7 @@ def test_no_shape_of_an_object_stops_a_decoder(raw: Raw) -> None:
         decode_queues.multikueue_config,
         decode_queues.flavor,
         decode_queues.cluster_queue,
+        decode_queues.queue_record,
         decode_queues.cohort,
     ):
         projection(raw)
@@ -412,8 +413,39 @@ def test_a_node_gives_only_what_can_be_read() -> None:
 
 
 def test_a_namespace_that_is_being_deleted_takes_no_work() -> None:
-    assert decode_nodes.namespace({"metadata": {"name": "team-a"}}) == "team-a"
+    labelled = decode_nodes.namespace({"metadata": {"name": "team-a", "labels": {"team": "a"}}})
+    assert labelled == decode_nodes.NamespaceRecord("team-a", (("team", "a"),))
     assert decode_nodes.namespace({"metadata": {"name": "team-a", "deletionTimestamp": T0}}) is None
+
+
+IN_A, BY_TEAM = {"matchLabels": {"team": "a"}}, {"matchExpressions": [{"key": "team", "operator": "Exists"}]}
+SELECTORS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "absent: of none": ({}, []),
+    "null: of none": ({"namespaceSelector": None}, []),
+    "empty: of all": ({"namespaceSelector": {}}, ["a", "b", "none"]),
+    "by a label": ({"namespaceSelector": IN_A}, ["a"]),
+    "by an expression": ({"namespaceSelector": BY_TEAM}, ["a", "b"]),
+    "by both": ({"namespaceSelector": {**IN_A, **BY_TEAM}}, ["a"]),
+    "not in": (
+        {"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}},
+        ["b", "none"],
+    ),
+    "by an operator that nobody knows: of none": (
+        {"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Near"}]}},
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "expected"), SELECTORS.values(), ids=SELECTORS.keys())
+def test_which_namespaces_a_cluster_queue_takes_work_of(spec: dict[str, Any], expected: list[str]) -> None:
+    raw = cluster_queue()
+    del raw["spec"]["namespaceSelector"]
+    raw["spec"].update(spec)
+    namespaces = {"a": {"team": "a"}, "b": {"team": "b"}, "none": dict[str, str]()}
+    record = decode_queues.queue_record(raw)
+    assert record.view == decode_queues.cluster_queue(cluster_queue())
+    assert [name for name, labels in namespaces.items() if decode_queues.takes(record.selector, labels)] == expected
 
 
 def test_a_cluster_queue_in_full() -> None:

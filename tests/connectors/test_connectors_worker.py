@@ -166,6 +166,30 @@ async def test_a_view_in_full(bed: Bed) -> None:
     assert bed.link() is Link.CONNECTED
 
 
+async def test_a_local_queue_whose_cluster_queue_takes_nothing_of_its_namespace_is_not_active(bed: Bed) -> None:
+    """Kueue calls both active; by that LocalQueue nothing is ever admitted."""
+    active = {"conditions": [{"type": "Active", "status": "True"}]}
+    local = {**named("main", "team-a"), "spec": {"clusterQueue": "training"}, "status": active}
+    bed.api.put(f"{KUEUE}/localqueues", local)
+    bed.api.put(f"{KUEUE}/clusterqueues", cluster_queue(namespaceSelector={"matchLabels": {"team": "a"}}))
+    bed.api.put("/api/v1/namespaces", named("team-a"))
+
+    def shown() -> bool | None:
+        found = bed.worker.view().local_queues.get(("team-a", "main"))
+        return found.active if found is not None else None
+
+    await eventually(lambda: shown() is False and bed.worker.view().queues)
+    assert bed.worker.view().queues[QueueName("training")].active
+    labelled = named("team-a")
+    labelled["metadata"]["labels"] = {"team": "a"}
+    bed.api.put("/api/v1/namespaces", labelled)
+    await eventually(lambda: shown() is True)
+    bed.api.put(f"{KUEUE}/clusterqueues", cluster_queue(namespaceSelector=None))
+    await eventually(lambda: shown() is False)
+    bed.api.put(f"{KUEUE}/clusterqueues", cluster_queue())
+    await eventually(lambda: shown() is True)
+
+
 async def test_fr_sco_12_pods_count_where_they_are_and_not_where_they_were_assigned(bed: Bed) -> None:
     """The worker's Kueue has recorded n1 for the job; its pod runs on n4."""
     assigned = {
@@ -220,6 +244,24 @@ async def test_a_flavor_is_shown_with_the_levels_of_its_topology(bed: Bed) -> No
     bed.api.put(f"{KUEUE}/topologies", {**named("racks"), "spec": {"levels": [{"nodeLabel": "rack"}]}})
     await bed.clock.advance(300)
     await eventually(lambda: bed.worker.view().flavors[flavor].topology == Topology("racks", ("rack",)))
+
+
+async def test_topologies_that_may_not_be_watched_are_listed_and_make_nothing_old_or_new(bed: Bed) -> None:
+    spec, path = {"nodeLabels": {"gpu": "h100"}, "topologyName": "racks"}, f"{KUEUE}/topologies"
+    bed.api.put(f"{KUEUE}/resourceflavors", {**named("h100"), "spec": spec})
+    bed.api.serve(path)
+    bed.api.put(path, {**named("racks"), "spec": {"levels": [{"nodeLabel": "rack"}]}})
+    bed.api.faults["WATCH", path] = always(403)
+    for _ in range(6):
+        await bed.minute()
+    levels = Topology("racks", ("rack",))
+    await eventually(lambda: bed.worker.view().flavors[FlavorName("h100")].topology == levels)
+    before, listed = bed.worker.view().generation, len(bed.api.requests("LIST", path))
+    for _ in range(12):
+        await bed.minute()
+        assert (bed.link(), bed.worker.view().error) == (Link.CONNECTED, None)
+    assert bed.worker.view().generation == before
+    assert len(bed.api.requests("LIST", path)) >= listed + 2
 
 
 async def test_pods_that_take_nothing_are_not_even_asked_for(bed: Bed) -> None:

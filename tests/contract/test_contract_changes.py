@@ -10,7 +10,7 @@ from dispatcher.core.ports import Eviction
 from dispatcher.core.snapshot import NodeView, StopPolicy
 from dispatcher.core.workload import HubWorkload
 from tests import builders as b
-from tests.contract.harness import CLUSTERS, LOST_S, SOON_S, Opener, Scene
+from tests.contract.harness import CLUSTERS, LOST_S, QUEUE, SOON_S, Opener, Scene
 
 FIRST, SECOND, THIRD = CLUSTERS
 QUIET_S = 2.5
@@ -206,6 +206,27 @@ async def test_a_held_queue_on_the_worker_admits_nothing_until_it_is_released(op
         assert copy is not None
         assert copy.quota_reserved_at is None
         await fleet.apply({**queue, "spec": {**queue["spec"], "stopPolicy": "None"}}, FIRST)
+        await scene.latched("train", FIRST)
+
+
+async def test_a_queue_that_selects_other_namespaces_is_shown_as_closed_and_admits_nothing(open_fleet: Opener) -> None:
+    """Kueue calls queue and LocalQueue active, and keeps the copy waiting for ever."""
+    async with open_fleet() as fleet:
+        scene, key = Scene(fleet), (fleet.bed.name, QUEUE)
+        queue = next(m for m in fleet.bed.worker_objects(FIRST) if m["kind"] == "ClusterQueue")
+        await scene.until_true(lambda: scene.worker(FIRST).local_queues[key].active, "the LocalQueue is active")
+        other = {"matchLabels": {"kubernetes.io/metadata.name": "another"}}
+        await fleet.apply({**queue, "spec": {**queue["spec"], "namespaceSelector": other}}, FIRST)
+        await scene.until_true(lambda: not scene.worker(FIRST).local_queues[key].active, "it takes nothing from here")
+        assert scene.worker(FIRST).queues[QueueName(fleet.bed.name)].active
+        await scene.submitted(fleet.bed.job("train"))
+        await scene.nominate("train", FIRST)
+        await fleet.pass_time(QUIET_S)
+        copy = scene.copy("train", FIRST)
+        assert copy is not None
+        assert copy.quota_reserved_at is None
+        await fleet.apply(queue, FIRST)
+        await scene.until_true(lambda: scene.worker(FIRST).local_queues[key].active, "it takes work again")
         await scene.latched("train", FIRST)
 
 

@@ -129,6 +129,24 @@ def test_a_local_queue_that_a_worker_lacks(local_fleet: LocalFleet, before: Foun
     assert broken - before == {(Code.LOCAL_QUEUE_MISSING, f"{WORKER}: LocalQueue {namespace}/{name}")}
 
 
+@pytest.mark.parametrize("on_hub", [False, True], ids=["a worker's", "the hub's"])
+def test_a_queue_that_selects_no_namespace(local_fleet: LocalFleet, before: Found, on_hub: bool) -> None:
+    """A merge patch of null takes the selector away; Kueue still calls queue and LocalQueue active."""
+    endpoint = local_fleet.hub if on_hub else local_fleet.workers[WORKER]
+    with endpoint.api() as api:
+        _, _, queue = local_queue_of(api)
+        path = f"{KUEUE}/clusterqueues/{queue}"
+        kept = api.request("GET", path)["spec"]["namespaceSelector"]
+        api.merge_patch(path, {"spec": {"namespaceSelector": None}})
+        try:
+            broken = found(local_fleet)
+            assert condition_is(api.request("GET", path), "Active")
+        finally:
+            api.merge_patch(path, {"spec": {"namespaceSelector": kept}})
+    where = f"{'hub' if on_hub else WORKER}: ClusterQueue {queue}"
+    assert broken - before == {(Code.NAMESPACE_NOT_SELECTED, where)}
+
+
 def test_a_hub_quota_below_the_workers_sum(local_fleet: LocalFleet, before: Found) -> None:
     with local_fleet.hub.api() as api:
         _, _, queue = local_queue_of(api)

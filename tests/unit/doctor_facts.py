@@ -38,6 +38,7 @@ YES = Active(True)
 MANAGER = "kueue.x-k8s.io/multikueue"
 Change = Callable[[FleetFacts], FleetFacts]
 
+NAME = "kubernetes.io/metadata.name"
 SHAPE = NodeShape(2, res(8, cpu=64, memory=512, pods=110))
 LOCAL = LocalQueueView("team-a", "main", QueueName("training"))
 CONFIG = KueueConfig(
@@ -59,7 +60,7 @@ def cluster(name: str, gpus: int = 16, **over: Any) -> ClusterFacts:
         skew=Skew(-400, 700),
         denied=(),
         account=f"system:serviceaccount:entrepot-system:{name}",
-        namespaces=("default", "team-a"),
+        namespaces={name: {NAME: name} for name in ("default", "team-a")},
         queues={"training": queue("training", quota(gpus))},
         queue_checks={"training": QueueChecks(YES)},
         cohorts={},

@@ -42,6 +42,7 @@ from tests.unit.doctor_facts import (
     CONFIG,
     JOB,
     LOCAL,
+    NAME,
     YES,
     Change,
     Row,
@@ -60,6 +61,7 @@ from tests.unit.doctor_facts import (
     worker,
     worker_facts,
 )
+from tests.unit.doctor_namespaces import NAMESPACE_ROWS
 from tests.unit.doctor_rights import RIGHTS_ROWS
 
 TRAINING = WorkloadClass.TRAINING
@@ -441,7 +443,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         Code.NAMESPACE_MISSING,
         "a worker needs the namespace; without it the missing LocalQueue is not told as well",
-        worker(namespaces=("default",), local_queues={}),
+        worker(namespaces={"default": {NAME: "default"}}, local_queues={}),
         worker(namespaces=None),
     ),
     Row(
@@ -600,6 +602,7 @@ ROWS: tuple[Row, ...] = (
         worker(nodes=(node("n1"), node("n2", 7))),
     ),
     *DATA_ROWS,
+    *NAMESPACE_ROWS,
     *RIGHTS_ROWS,
 )
 

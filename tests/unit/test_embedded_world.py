@@ -515,6 +515,18 @@ def test_a_namespace_that_the_queue_does_not_select_gets_nothing() -> None:
     assert hand.workload("train").quota_reserved_at is not None
 
 
+def test_a_worker_whose_queue_does_not_select_the_namespace_shows_its_local_queue_as_not_active() -> None:
+    worker = b.worker(namespaceSelector={"matchLabels": {"team": "a"}})
+    hand = Hand(b.fleet({"alpha": worker}, b.hub_objects("alpha")))
+    shown = hand.fleet.worker_view("alpha").local_queues
+    assert [found.active for found in shown.values()] == [False]
+    assert all(queue.active for queue in hand.fleet.worker_view("alpha").queues.values())
+    labelled = b.namespace()
+    labelled["metadata"]["labels"] = {"team": "a"}
+    hand.fleet.apply(labelled, "alpha")
+    assert [found.active for found in hand.fleet.worker_view("alpha").local_queues.values()] == [True]
+
+
 def test_a_job_without_a_queue_label_gets_no_workload(hand: Hand) -> None:
     hand.fleet.submit(b.job("own", queue=""))
     hand.go(5)

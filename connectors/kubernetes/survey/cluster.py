@@ -124,7 +124,8 @@ def active_of(raw: Raw) -> Active:
 def _queue(raw: Raw) -> tuple[ClusterQueueView, QueueChecks]:
     strategy = child(raw, "spec", "admissionChecksStrategy")
     checks = [(text(entry, "name"), texts(entry, "onFlavors")) for entry in children(strategy, "admissionChecks")]
-    return decode_queues.cluster_queue(raw), QueueChecks(active_of(raw), tuple(checks))
+    selector = decode_queues.namespace_selector(raw)
+    return decode_queues.cluster_queue(raw), QueueChecks(active_of(raw), tuple(checks), selector)
 
 
 async def _skew(client: ApiClient, clock: Clock) -> Skew | None:
@@ -190,6 +191,10 @@ async def _nodes(reader: Reader) -> tuple[NodeView, ...] | None:
     return await reader.list(listing("nodes", "", "v1"), decode_nodes.node)
 
 
-async def _namespaces(reader: Reader) -> tuple[str, ...] | None:
-    names = await reader.list(replace(listing("namespaces", "", "v1"), metadata_only=True), decode_nodes.namespace)
-    return None if names is None else tuple(sorted(name for name in names if name is not None))
+async def _namespaces(reader: Reader) -> dict[str, dict[str, str]] | None:
+    wanted = replace(listing("namespaces", "", "v1"), metadata_only=True)
+    listed = await reader.list(wanted, decode_nodes.namespace)
+    if listed is None:
+        return None
+    found = {each.name: dict(each.labels) for each in listed if each is not None}
+    return {name: found[name] for name in sorted(found)}

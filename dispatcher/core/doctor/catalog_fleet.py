@@ -172,6 +172,15 @@ FLEET_ENTRIES: dict[Code, Entry] = {
         "10",
         "create the LocalQueue of the same namespace and name on the worker",
     ),
+    Code.NAMESPACE_NOT_SELECTED: Entry(
+        Group.QUEUES,
+        _E,
+        "a ClusterQueue takes no work of a namespace whose LocalQueue leads to it",
+        "all seems active, and nothing that comes by that LocalQueue is ever admitted: on the hub it gets no quota, on "
+        "a worker its copy waits for ever; Entrepot leaves such a worker out for that queue",
+        "10",
+        "set spec.namespaceSelector of the ClusterQueue: {} takes work of all namespaces, an absent one of none",
+    ),
     Code.WORKER_QUEUE_MISSING: Entry(
         Group.QUEUES,
         _E,

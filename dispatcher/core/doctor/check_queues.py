@@ -16,9 +16,11 @@ from dispatcher.core.doctor.reach import (
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName
 from dispatcher.core.quota import quota_tree
 from dispatcher.core.resources import CPU
+from dispatcher.core.selectors import requirement_holds
 from dispatcher.core.snapshot import ClusterQueueView, LocalQueueView, StopPolicy, WorkerView
 
 MOST_CHECKS = 8
+NAME_LABEL = "kubernetes.io/metadata.name"
 _EXPLAINED = {
     "MultipleMultiKueueAdmissionChecks",
     "MultiKueueAdmissionCheckAppliedPerFlavor",
@@ -43,6 +45,7 @@ def check_queues(facts: FleetFacts) -> Iterator[Finding]:
         if local.stop_policy is not StopPolicy.NONE:
             where = Where(HUB, "LocalQueue", local.name, local.namespace)
             yield found(Code.HUB_QUEUE_HELD, where, f"stopPolicy is {local.stop_policy}")
+        yield from _selected(hub.cluster, local)
         for cluster in clusters_of(hub, str(local.cluster_queue)):
             if cluster in workers:
                 yield from _on_worker(workers[cluster].cluster, local)
@@ -185,6 +188,7 @@ def _worker_queue(worker: ClusterFacts, remote: LocalQueueView, where: Where) ->
     if queue is None:
         yield found(Code.WORKER_QUEUE_MISSING, where, f"it names ClusterQueue {name}, which does not exist")
         return
+    yield from _selected(worker, remote)
     at_queue = Where(worker.name, "ClusterQueue", name)
     if queue.stop_policy is not StopPolicy.NONE:
         yield found(Code.WORKER_QUEUE_HELD, at_queue, f"stopPolicy is {queue.stop_policy}")
@@ -195,3 +199,27 @@ def _worker_queue(worker: ClusterFacts, remote: LocalQueueView, where: Where) ->
         yield found(Code.WORKER_QUEUE_INACTIVE, at_queue, said, fix)
     elif not remote.active and remote.stop_policy is StopPolicy.NONE:
         yield found(Code.WORKER_QUEUE_INACTIVE, where, "the LocalQueue is not active although its ClusterQueue is")
+
+
+# --- both ----------------------------------------------------------------------------------------------------------
+
+
+def _selected(cluster: ClusterFacts, local: LocalQueueView) -> Iterator[Finding]:
+    """Whether the ClusterQueue behind a LocalQueue takes work of its namespace. The apiserver puts the namespace's name
+    on it as a label, so that much is known also where namespaces were not read."""
+    queue = str(local.cluster_queue)
+    rules = cluster.queue_checks.get(queue)
+    if rules is None:
+        return
+    labels, where = (cluster.namespaces or {}).get(local.namespace), Where(cluster.name, "ClusterQueue", queue)
+    fix = f"set spec.namespaceSelector of ClusterQueue {queue} on {cluster.name} so that it selects {local.namespace}"
+    if rules.selector is None:
+        seen = f"it has no namespaceSelector, so it takes no work of {local.namespace}, nor of any other namespace"
+        yield found(Code.NAMESPACE_NOT_SELECTED, where, seen, f"{fix}, or to {{}} for all")
+        return
+    judged = [each for each in rules.selector if labels is not None or each.key == NAME_LABEL]
+    missed = [each for each in judged if not requirement_holds(each, labels or {NAME_LABEL: local.namespace})]
+    if missed:
+        asked = "; ".join(f"{each.key} {each.operator} {', '.join(each.values)}".rstrip() for each in missed)
+        seen = f"it selects namespaces by {asked}, which {local.namespace} of LocalQueue {local.name} does not meet"
+        yield found(Code.NAMESPACE_NOT_SELECTED, where, seen, fix)

@@ -101,6 +101,7 @@ class Code(StrEnum):
     HUB_QUOTA_UNCOVERED = "hub-quota-uncovered"
     NAMESPACE_MISSING = "namespace-missing"
     LOCAL_QUEUE_MISSING = "local-queue-missing"
+    NAMESPACE_NOT_SELECTED = "namespace-not-selected"
     WORKER_QUEUE_MISSING = "worker-queue-missing"
     WORKER_QUEUE_INACTIVE = "worker-queue-inactive"
     WORKER_QUEUE_HELD = "worker-queue-held"

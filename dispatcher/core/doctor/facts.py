@@ -14,7 +14,9 @@ from enum import StrEnum
 from dispatcher.core.ghosts import GhostKind
 from dispatcher.core.policy import CatalogStanding, Policy
 from dispatcher.core.replicas import Presence
+from dispatcher.core.selectors import Labels
 from dispatcher.core.snapshot import ClusterQueueView, CohortView, FlavorView, LocalQueueView, NodeView
+from dispatcher.core.workload import Requirement
 
 HUB = "hub"
 
@@ -108,10 +110,13 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class QueueChecks:
-    """What rules a ClusterQueue besides its quota: checks with the flavors they are limited to, and its condition."""
+    """What rules a ClusterQueue besides its quota: checks with the flavors they are limited to, its condition, and
+    which namespaces it takes work of."""
 
     active: Active
     checks: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    selector: tuple[Requirement, ...] | None = ()
+    """None: of no namespace at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,8 @@ class ClusterFacts:
     not_granted: tuple[Verb, ...] = ()
     """What the account lacks of what a daemon can do without; empty also where that was not answered."""
     account: str = ""
-    namespaces: tuple[str, ...] | None = None
+    namespaces: Mapping[str, Labels] | None = None
+    """With their labels. The hub's are not read."""
     queues: Mapping[str, ClusterQueueView] | None = None
     queue_checks: Mapping[str, QueueChecks] = field(default_factory=dict)
     cohorts: Mapping[str, CohortView] | None = None
