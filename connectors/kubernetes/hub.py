@@ -20,14 +20,16 @@ from connectors.kubernetes.fields import Raw, child, children, text
 from connectors.kubernetes.nomination import nomination_call, read_call, replica_call, withdrawal_call
 from connectors.kubernetes.owners import OwnerWatch
 from connectors.kubernetes.watch import Informer, Kind, Observer, T
-from dispatcher.core.errors import Conflict, Refused, Transient
+from dispatcher.core.errors import Conflict, Fatal, Refused, Transient
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.ports import Amendment, Clock, Eviction, Nomination, Notice, Wake
 from dispatcher.core.snapshot import HubView
 from dispatcher.core.workload import HubWorkload, OwnerMeta
-from dispatcher.core.writing import WriteMode
+from dispatcher.core.writing import UnsafeMode, WriteMode
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+LOOK_S = 30.0
+"""How often a hub that does not allow the mode that was asked for is looked at again."""
 
 
 class KubernetesHub:
@@ -48,6 +50,9 @@ class KubernetesHub:
         self._wanted = wanted
         self.write_mode = wanted or WriteMode.CLEARING_POLICY
         """How nominations are written; `check_ready` finds out what this hub allows."""
+        self._unsafe: str | None = None
+        """Why nothing may be nominated: the mode that was asked for is not allowed any more."""
+        self._looked_s = float("-inf")
         self._feed = Feed(client, clock, settings, observer)
         self._owners = OwnerWatch(self._feed, clock)
         self._workloads = self._informer("workloads", self._workload)
@@ -78,8 +83,17 @@ class KubernetesHub:
     # --- what is seen ---
 
     async def check_ready(self) -> None:
-        self.write_mode = await preflight.check(self._client, self._clock, self._wanted)
+        await self._settle_mode()
         await self._verify_identity()
+
+    async def _settle_mode(self) -> None:
+        self._looked_s = self._clock.monotonic_s()
+        try:
+            self.write_mode = await preflight.check(self._client, self._clock, self._wanted)
+        except UnsafeMode as error:
+            self._unsafe = f"{error}; {error.fix}"
+            raise
+        self._unsafe = None
 
     async def run(self, wake: Wake) -> None:
         async with asyncio.TaskGroup() as group:
@@ -148,6 +162,7 @@ class KubernetesHub:
     async def nominate(self, nomination: Nomination) -> str:
         """See `HubPort.nominate`. The reply is taken into the view, so that the next cycle sees its own write; after a
         conflict, what overtook us is, so that whoever decides again need not wait for the watch."""
+        await self._refuse_unsafe()
         plain = nomination_call(nomination)
         if self.write_mode is WriteMode.FULL_REPLICA:
             return await self._write(nomination, replica_call(nomination, await self._newest(nomination)))
@@ -158,6 +173,17 @@ class KubernetesHub:
                 with contextlib.suppress(Conflict, Transient, Refused):
                     self._workloads.offer(await self._newest(nomination))
             raise
+
+    async def _refuse_unsafe(self) -> None:
+        """Whoever asks for one mode gets no other. Where the hub was found not to allow it any more, each job that is
+        nominated would run where the hub never learns of it (FR-NOM-01): so none is, until a look finds it allowed."""
+        if self._unsafe is None:
+            return
+        if self._clock.monotonic_s() - self._looked_s >= LOOK_S:
+            with contextlib.suppress(Fatal, Transient):
+                await self._settle_mode()
+                return
+        raise Refused(self._unsafe)
 
     def _shows_what_it_was(self, nomination: Nomination) -> bool:
         """Whether the watch has not brought yet what a write conflicted with: mostly it is faster than the answer."""

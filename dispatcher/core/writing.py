@@ -24,6 +24,10 @@ class WriteMode(StrEnum):
     """Apply as `kueue-admission` with everything that this manager owns: one read more for each nomination."""
 
 
+class UnsafeMode(Fatal):
+    """The mode that was asked for would let Kueue get stuck on this hub."""
+
+
 class Known(StrEnum):
     """What is known of a thing that may be in force on a hub."""
 
@@ -62,14 +66,14 @@ def choose_mode(found: HubWriting, wanted: WriteMode | None) -> WriteMode:
     hub from Kueue 0.17.0 on.
 
     Raises:
-        Fatal: the wanted mode would let Kueue get stuck here; `fix` says what to change.
+        UnsafeMode: the wanted mode would let Kueue get stuck here; `fix` says what to change.
     """
     if wanted is WriteMode.CLEARING_POLICY and found.policy is not Known.YES:
         why = found.policy_problem or "whether the policy is in force cannot be seen"
-        raise Fatal(_refusal(wanted, why), POLICY_FIX)
+        raise UnsafeMode(_refusal(wanted, why), POLICY_FIX)
     if wanted is WriteMode.MERGE_PATCH_GATE and found.gate is not Known.YES:
         why = found.gate_problem or "whether the gate is on cannot be seen"
-        raise Fatal(_refusal(wanted, why), GATE_FIX)
+        raise UnsafeMode(_refusal(wanted, why), GATE_FIX)
     if wanted is not None:
         return wanted
     if found.policy is Known.YES:

@@ -11,14 +11,15 @@ import pytest
 from aiohttp import web
 
 from connectors.kubernetes import connect_hub
+from connectors.kubernetes.hub import LOOK_S
 from connectors.kubernetes.write_modes import PROBE, PROBE_NAMESPACE, probe_body
-from dispatcher.core.errors import Conflict
+from dispatcher.core.errors import Conflict, Refused
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.ports import Nomination
-from dispatcher.core.writing import WriteMode
+from dispatcher.core.writing import UnsafeMode, WriteMode
 from tests.connectors.apiserver import KUEUE, ApiServer, always
 from tests.connectors.support import EagerClock, write
-from tests.connectors.test_connectors_preflight import BINDINGS, POLICIES, SERVED, allow
+from tests.connectors.test_connectors_preflight import BINDINGS, POLICIES, SERVED, allow, binding, policy
 from tests.unit.test_nomination_modes import condition, managed, workload
 
 WORKLOADS = f"{KUEUE}/namespaces/{PROBE_NAMESPACE}/workloads"
@@ -126,6 +127,36 @@ async def test_a_dry_run_that_is_refused_leaves_the_policy_unknown(probed: Probe
     probed.api.faults["PATCH", f"{ONE}/status"] = always(403, "no")
     assert await settled(probed.api, tmp_path) is WriteMode.FULL_REPLICA
     assert not probed.exists
+
+
+async def test_a_mode_that_was_asked_for_and_is_not_allowed_any_more_nominates_nothing_until_it_is(
+    api: ApiServer, tmp_path: Path
+) -> None:
+    """Somebody takes Kueue's policy away under a daemon that was told to count on it."""
+    clock, written = EagerClock(), serve_one(api, workload())
+    api.put(POLICIES, policy())
+    api.put(BINDINGS, binding())
+    config = write(tmp_path / "config", api.kubeconfig())
+    hub = connect_hub(config, clock, write_mode=WriteMode.CLEARING_POLICY)
+    nomination = Nomination(WorkloadUid("uid-1"), "autonomy", "job-train-a", "77", (ClusterName("w1"),))
+    try:
+        await hub.check_ready()
+        await hub.nominate(nomination)
+        assert len(written) == 1
+        api.delete(BINDINGS, "clear-binding")
+        with pytest.raises(UnsafeMode):
+            await hub.check_ready()
+        looks = len(api.requests("LIST", BINDINGS))
+        for _ in range(3):
+            with pytest.raises(Refused, match=r"not in force.*apply Kueue's config/components/map"):
+                await hub.nominate(nomination)
+        assert (len(written), len(api.requests("LIST", BINDINGS))) == (1, looks), "it is not asked at each of them"
+        api.put(BINDINGS, binding())
+        await clock.sleep(LOOK_S)
+        await hub.nominate(nomination)
+        assert len(written) == 2
+    finally:
+        await hub.close()
 
 
 # --- the write in replica mode -----------------------------------------------------------------------------------
