@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from dispatcher.core import ghosts
+from dispatcher.core.ids import ClusterName
 from dispatcher.core.snapshot import Hold, HubView, Link, gpus_of, link_of
 from dispatcher.core.waiting import Peers, Phase, standing
 from dispatcher.metrics import Metrics
@@ -28,6 +29,8 @@ class GaugeLoop:
     """What was never seen is as old as we are: an alert on age must not sleep because there is nothing to see."""
     _counted: tuple[HubView, Mapping[Phase, int]] | None = None
     _sightings: ghosts.Sightings = field(default_factory=ghosts.Sightings)
+    _shown: frozenset[ClusterName] = frozenset()
+    """The clusters that have gauges."""
 
     def __post_init__(self) -> None:
         self._started_at = self.state.clock.now()
@@ -46,6 +49,7 @@ class GaugeLoop:
             metrics.waiting.labels(phase).set(phases.get(phase, 0))
         metrics.hub_age.set((now - (hub.observed_at or self._started_at)).total_seconds())
         metrics.input_problems.set(len(self.state.problems))
+        self._forget_gone()
         self._clusters()
         holds = self.state.all_holds()
         self._ghosts(hub, holds, now)
@@ -73,6 +77,19 @@ class GaugeLoop:
             peers = Peers(hub)
             self._counted = (hub, Counter(standing(w, hub, peers).phase for w in hub.workloads.values()))
         return self._counted[1]
+
+    def _forget_gone(self) -> None:
+        """A cluster that was taken out of the fleet has no gauges any more: what stood there last, most likely that it
+        cannot be seen, would keep its alerts up until a restart."""
+        metrics, names = self.metrics, frozenset(self.state.workers)
+        for name in self._shown - names:
+            metrics.cluster_age.remove(name)
+            metrics.held_gpus.remove(name)
+            for link in Link:
+                metrics.cluster_link.remove(name, link)
+            for kind in ghosts.GhostKind:
+                metrics.ghosts.remove(name, kind)
+        self._shown = names
 
     def _clusters(self) -> None:
         now = self.state.clock.now()

@@ -18,7 +18,7 @@ from dispatcher.metrics import Metrics
 from dispatcher.runtime import Health
 from tests.stores import new_store
 from tests.unit.api_world import World, worker
-from tests.unit.records import NOW
+from tests.unit.records import NOW, decision
 
 
 @pytest.fixture
@@ -73,6 +73,23 @@ def test_what_was_never_seen_is_as_old_as_the_daemon() -> None:
     assert metrics.registry.get_sample_value("entrepot_cluster_age_seconds", {"cluster": "cloud-eu"}) == 203
 
 
+def test_a_cluster_that_was_taken_out_of_the_fleet_raises_no_alert_any_more() -> None:
+    """It was away, which is why somebody took it out: its last word would stand until a restart."""
+    world = World()
+    world.show_worker(worker("cloud-us", seen_s=None))
+    metrics = Metrics()
+    loop = GaugeLoop(world.state, metrics, Health(world.clock))
+    loop.look()
+    link = {"cluster": "cloud-us", "link": "connected"}
+    assert metrics.registry.get_sample_value("entrepot_cluster_link", link) == 0, "EntrepotClusterStale speaks of it"
+    del world.workers["cloud-us"]
+    for _ in range(2):
+        loop.look()
+    labelled = [s for m in metrics.registry.collect() for s in m.samples if s.labels.get("cluster") == "cloud-us"]
+    assert labelled == []
+    assert metrics.registry.get_sample_value("entrepot_cluster_link", {**link, "cluster": "cloud-eu"}) is not None
+
+
 async def test_a_daemon_alone_leads_and_says_how_much_it_keeps_for_replay(tmp_path: Path) -> None:
     """Or the alert on the sum of leaders would speak of every single daemon."""
     world, store = World(), await new_store(tmp_path / "store.db")
@@ -84,3 +101,19 @@ async def test_a_daemon_alone_leads_and_says_how_much_it_keeps_for_replay(tmp_pa
     assert value("entrepot_leading") == 1
     assert value("entrepot_replay_bytes") == 0
     assert value("entrepot_replay_limit_bytes") == 512 * 2**20
+
+
+async def test_nothing_is_forgotten_while_nobody_can_see_what_lives(tmp_path: Path) -> None:
+    """A long job's newest decision stays however old it is: an unseen hub must not make it look gone."""
+    world, store = World(), await new_store(tmp_path / "store.db")
+    await store.commit(decision(1, at=NOW - timedelta(days=40)), None, None)
+    around = Surroundings(world.hub, lambda cluster: world.workers[cluster.name], world.clock, source=None)  # type: ignore[arg-type]
+    daemon = Daemon(around, world.state.policy, store, None)
+    for unseen in (HubView(synced=False, observed_at=None), HubView(synced=True, observed_at=NOW - timedelta(days=1))):
+        world.hub.shown = unseen
+        await daemon._prune()
+        assert len(await store.recent()) == 1
+    world.hub.shown = HubView(synced=True, observed_at=NOW)
+    await daemon._prune()
+    assert len(await store.recent()) == 0, "its workload is seen to be gone"
+    await store.close()
