@@ -98,6 +98,13 @@ KNOWN_BUGS: tuple[KnownBug, ...] = (
         "for ever (FR-RAC-01)",
     ),
     KnownBug(
+        "#10340",
+        (0, 17, 0),
+        ((0, 17, 1),),
+        "the hub is not brought into step with what a worker has evicted: its job may go on counting pods that are "
+        "gone, and keep its quota (docs/any-hub.md, stuck)",
+    ),
+    KnownBug(
         "#14550",
         (0, 17, 0),
         ((0, 19, 2),),
