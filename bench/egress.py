@@ -27,5 +27,5 @@ def run(say: Callable[[str], None]) -> Sequence[Row]:
         Row("whole bill", own.cost_usd_micro / USD, "USD", PEER, peer.cost_usd_micro / USD),
         Row("mean wait beside home-only", wait.mean, "s", HOME, at_home),
         Row("jobs a seed", own.all_jobs.jobs, "jobs"),
-        Row("jobs that never ended", own.unfinished, "jobs", PEER, peer.unfinished),
+        Row("jobs that never ended", own.all_jobs.counts.unfinished, "jobs", PEER, peer.all_jobs.counts.unfinished),
     )

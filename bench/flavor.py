@@ -33,7 +33,7 @@ def run(say: Callable[[str], None]) -> Sequence[Row]:
         Row("mean wait", own.all_jobs.wait_s.mean, "s", BLIND, blind.all_jobs.wait_s.mean),
         Row("mean completion", own.all_jobs.completion_s.mean, "s", BLIND, blind.all_jobs.completion_s.mean),
         Row("jobs a seed", own.all_jobs.jobs, "jobs"),
-        Row("jobs that never ended", own.unfinished, "jobs", BLIND, blind.unfinished),
+        Row("jobs that never ended", own.all_jobs.counts.unfinished, "jobs", BLIND, blind.all_jobs.counts.unfinished),
     )
 
 

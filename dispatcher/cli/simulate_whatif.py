@@ -37,7 +37,7 @@ def what_if(snapshot: Path, blueprint: Path, output: Output) -> None:
     loaded = read_blueprint(blueprint, taken.taken_at)
     assert loaded.policy is not None
     try:
-        found = decide_again(taken.book, taken.snapshot, loaded.policy)
+        found = decide_again(taken.book, taken.snapshot, loaded.policy, taken.running or {})
     except (ValueError, LookupError, ArithmeticError) as error:
         fix = "take it again with: entrepot snapshot -o FILE"
         what = f"this snapshot cannot be decided on: {undecidable(error)}"

@@ -16,8 +16,11 @@ from dispatcher.core.legality import Legality
 
 
 class Appraisal(NamedTuple):
+    """`held_s`: for how long it is held there before it works."""
+
     terms: tuple[Term, ...]
     law: Legality
+    held_s: int
 
 
 @dataclass(slots=True)

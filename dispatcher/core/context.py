@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from dispatcher.core.appraisal import Appraisal, Appraisals
-from dispatcher.core.decision import Estimate, Term, TermKind
+from dispatcher.core.decision import Estimate, Rejection, Term, TermKind
 from dispatcher.core.fit import UNKNOWN_FIT, FitReport, fit_of
 from dispatcher.core.history import estimated
 from dispatcher.core.index import ClusterIndex
@@ -16,6 +16,7 @@ from dispatcher.core.offers import Offer, offers_of
 from dispatcher.core.place import Place
 from dispatcher.core.policy import ClassPolicy, ClusterPolicy, Policy
 from dispatcher.core.snapshot import ClusterQueueView, ClusterSnapshot, Hold, LocalQueueView
+from dispatcher.core.ways import Route
 from dispatcher.core.workload import Request, WorkloadClass
 
 
@@ -62,6 +63,10 @@ class Context:
     offers: tuple[Offer, ...] = ()
     """Every pod set with the flavor that it would take, and its price."""
     law: Legality | None = None
+    ways: tuple[Route | Rejection, ...] = ()
+    """While terms are computed: how each data set comes here, or what is not known of that, in their order."""
+    held_s: int = 0
+    """Once terms are there: for how long it would be held here before it works."""
 
     @property
     def request(self) -> Request:
@@ -79,10 +84,14 @@ class Context:
     def dated(self) -> datetime:
         return self.setting.dated
 
+    def by_ways(self, ways: tuple[Route | Rejection, ...]) -> Context:
+        """With the ways of its data."""
+        return replace(self, ways=ways)
+
     def appraised(self, found: Appraisal) -> Context:
         """With its terms, and what the law says."""
         seen = (self.setting, self.cluster, self.site, self.index, self.local_queue, self.queue, self.fit)
-        return Context(*seen, found.terms, self.holds, self.offers, found.law)
+        return Context(*seen, found.terms, self.holds, self.offers, found.law, held_s=found.held_s)
 
     def term(self, kind: TermKind) -> Term | None:
         return next((term for term in self.terms if term.kind is kind), None)

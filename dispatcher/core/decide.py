@@ -91,6 +91,7 @@ def weigh(setting: Setting, ground: Ground) -> Candidate:
         observed_at=None,
         view_digest="",
         preempts=victims_of(priced),
+        held_s=priced.held_s,
     )
 
 
@@ -98,7 +99,8 @@ def _appraised(seen: Context) -> Context:
     """With its terms, and what the law says."""
 
     def appraise() -> Appraisal:
-        return Appraisal(price(seen), legality_of(seen))
+        terms, held_s = price(seen)
+        return Appraisal(terms, legality_of(seen), held_s)
 
     known, fit = seen.setting.appraisals, seen.fit
     if known is None:

@@ -277,6 +277,8 @@ class Candidate:
     view_digest: str
     preempts: tuple[Victim, ...] = ()
     """Whom Kueue would stop for it there. What stopping them costs, as far as that is known, is in the total."""
+    held_s: int = 0
+    """For how long it would have what it takes there before its data has come and it works (terms/arriving.py)."""
 
     @property
     def eligible(self) -> bool:
@@ -287,9 +289,11 @@ class Candidate:
         in how the same total is made up."""
         if self is other:
             return True
-        one = (self.cluster, self.fit, self.total_usd_micro, self.queue, self.placements, self.preempts)
-        two = (other.cluster, other.fit, other.total_usd_micro, other.queue, other.placements, other.preempts)
-        return one == two and self._against() == other._against()
+        return self._what() == other._what() and self._against() == other._against()
+
+    def _what(self) -> tuple[object, ...]:
+        whole = (self.cluster, self.fit, self.total_usd_micro, self.queue)
+        return (*whole, self.placements, self.preempts, self.held_s)
 
     def _against(self) -> list[tuple[Reason, Resolver]]:
         return [(rejection.reason, rejection.resolver) for rejection in self.rejections]

@@ -382,7 +382,10 @@ _PHRASES: Mapping[Reason, Callable[[Detail], str]] = {
     Reason.MAX_COST: _over_cost,
     Reason.PRICE_UNKNOWN: _price_unknown,
     Reason.PRICE_OLD: lambda d: f"has a price that is too old ({d.subject}: {_values(d.seen)}; {_values(d.expected)})",
-    Reason.DATA_SIZE_UNKNOWN: lambda d: f"would read {d.subject}, whose size is not known",
+    Reason.DATA_SIZE_UNKNOWN: lambda d: (
+        f"would read {d.subject}, whose size is not known"
+        + (f" (add entrepot.dev/{_values(d.expected)})" if d.expected else "")
+    ),
     Reason.EGRESS_UNKNOWN: lambda d: (
         f"has no known route price for {d.subject} (from {_values(d.seen)} to {_values(d.expected)})"
     ),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from dispatcher.core.decision import Detail, Reason, Rejection, Resolver
 from dispatcher.core.ids import FlavorName
 from dispatcher.core.policy import ClusterPolicy, ComputePrice, FlavorPolicy, PriceBook, PriceUnit
-from dispatcher.core.prices import as_paid, cpu_price, gpu_price
+from dispatcher.core.prices import as_paid, cpu_price, div_half_up, gpu_price
 from dispatcher.core.workload import PodSet, Request, WorkloadClass
 
 
@@ -69,3 +70,19 @@ def price_of(
         detail = Detail(found.product, flavor=flavor.name, expected=wanted, seen=(found.unit.value,))
         return Rejection(Reason.PRICE_UNKNOWN, Resolver.OPERATOR, detail)
     return as_paid(found, flavor, dated)
+
+
+def hourly_of(offers: Iterable[Offer]) -> int | None:
+    """Micro-USD of one hour of the whole gang; None where a price is not known, which the run term tells."""
+    total = 0
+    for offer in offers:
+        if not isinstance(offer.price, ComputePrice):
+            return None
+        total += offer.milli * offer.price.usd_micro_per_hour
+    return div_half_up(total, 1000)
+
+
+def lasting_s(offers: Iterable[Offer], duration_s: int) -> int:
+    """How long a gang runs there that takes `duration_s` at speed 1000: as long as on its slowest flavor."""
+    slowest = min([offer.speed for offer in offers if offer.flavor is not None], default=1000)
+    return div_half_up(duration_s * 1000, slowest)

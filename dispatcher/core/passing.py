@@ -50,10 +50,10 @@ def _closed(candidate: Candidate, setting: Setting, reserved: Sequence[Reservati
 def ends_at(
     candidate: Candidate, estimate: Estimate, policy: Policy, now: datetime, workload_class: WorkloadClass | None
 ) -> datetime:
-    """When it would have ended there if it started now."""
+    """When it would have ended there if it started now: it takes what it has also while its data comes."""
     site = policy.clusters.get(candidate.cluster)
     flavors = [placed.flavor for placed in candidate.placements]
-    return now + timedelta(seconds=run_s(estimate, flavors, site, workload_class))
+    return now + timedelta(seconds=candidate.held_s + run_s(estimate, flavors, site, workload_class))
 
 
 def delayed(

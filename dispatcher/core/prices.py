@@ -100,18 +100,23 @@ def as_paid(price: ComputePrice, flavor: FlavorPolicy, now: datetime) -> Compute
     return replace(price, usd_micro_per_hour=price.marginal_usd_micro_per_hour, minimum_billing_s=0, source=source)
 
 
-def compute_amount(price: ComputePrice, quantity_milli: int, duration_s: int, speed_permille: int) -> int:
-    """Micro-USD of `quantity_milli` thousandths of a unit for a run that takes `duration_s` at speed 1000.
+def compute_amount(
+    price: ComputePrice, quantity_milli: int, duration_s: int, speed_permille: int, held_s: int = 0
+) -> int:
+    """Micro-USD of `quantity_milli` thousandths of a unit for a run that takes `duration_s` at speed 1000, and is held
+    for `held_s` before its work begins.
 
-    amount = quantity / 1000 x price / 3600 x (duration x 1000 / speed, or what is billed at least), one division.
+    = quantity / 1000 x price / 3600 x (held + duration x 1000 / speed, or what is billed at least): one division.
     """
-    billed = billed_milli_s(price, quantity_milli, duration_s, speed_permille)
+    billed = billed_milli_s(price, quantity_milli, duration_s, speed_permille, held_s)
     return div_half_up(billed * price.usd_micro_per_hour, 3600 * 1000 * speed_permille)
 
 
-def billed_milli_s(price: ComputePrice, quantity_milli: int, duration_s: int, speed_permille: int) -> int:
+def billed_milli_s(
+    price: ComputePrice, quantity_milli: int, duration_s: int, speed_permille: int, held_s: int = 0
+) -> int:
     """Unit-seconds that are billed, x 1000 x speed: kept whole, so that a bill is rounded once."""
-    return quantity_milli * max(duration_s * 1000, price.minimum_billing_s * speed_permille)
+    return quantity_milli * max(duration_s * 1000 + held_s * speed_permille, price.minimum_billing_s * speed_permille)
 
 
 # --- moving data -------------------------------------------------------------------------------------------------
@@ -201,12 +206,61 @@ def request_amount(usd_micro_per_million: int, requests: int) -> int:
 
 def transfer_time_s(price: EgressPrice, size_bytes: int, reads: int) -> int | None:
     """Seconds that the route needs, rounded up; None where the book does not know its bandwidth."""
-    if not price.bandwidth_mbit_s:
-        return None
-    return div_up(size_bytes * reads * 8, price.bandwidth_mbit_s * 10**6)
+    return carried_in_s(price.bandwidth_mbit_s, size_bytes * reads) if price.bandwidth_mbit_s else None
 
 
-# --- checkpoints -------------------------------------------------------------------------------------------------
+def carried_in_s(mbit_s: int, size_bytes: int) -> int:
+    """Seconds for so many bytes, rounded up."""
+    return div_up(size_bytes * 8, mbit_s * 10**6)
+
+
+def taken_mbit_s(price: EgressPrice, book: PriceBook, now: datetime) -> int | None:
+    """What a route is taken to carry: what is known of it, else as little as the slowest of which it is known. None:
+    it is known of none.
+
+    A route must not seem faster than others since nobody says what it carries.
+    """
+    return price.bandwidth_mbit_s or _slowest_mbit_s(book, now)
+
+
+def _slowest_mbit_s(book: PriceBook, now: datetime) -> int | None:
+    routes = (*(as_measured(price, book, now) for price in book.egress.values()), *book.peerings.values())
+    return min((price.bandwidth_mbit_s for price in routes if price.bandwidth_mbit_s), default=None)
+
+
+# --- interruptions and checkpoints ---------------------------------------------------------------------------------
+
+
+_ONE = 1 << 80
+_STEEP = 6
+"""Beyond so many interruptions a stretch of work the loss grows with their square, as it does below one: such a run is
+dear enough to be chosen by nobody, and its amount stays one."""
+
+
+def lost_to_interruptions(lasting_s: int, stretch_s: int, restart_s: int, rate: tuple[int, int]) -> tuple[int, int]:
+    """Seconds (numerator, denominator) that a run is expected to lose which lasts `lasting_s` by itself. Each
+    interruption sets it back to where its stretch began (from one checkpoint to the next, or all of it), and it takes
+    `restart_s` to go on from there. `rate`: interruptions a second (numerator, denominator), at any time alike.
+
+    A stretch of s seconds with x = rate x s interruptions is begun e^x times, and takes s (e^x - 1) / x until it is
+    done. Where interruptions are rare that is half a stretch lost to each; where they are not, far more.
+    """
+    count, whole = rate
+    if not lasting_s or not stretch_s:
+        return 0, 1
+    again = _exp_less_one(_ONE * stretch_s * count // whole)
+    lost = max(0, again * whole + (again * restart_s - stretch_s * _ONE) * count)
+    return lasting_s * lost, stretch_s * count * _ONE
+
+
+def _exp_less_one(x: int) -> int:
+    """e^x - 1, both in 1 / _ONE: integers, so that it is the same on every machine."""
+    most = _STEEP * _ONE
+    found, part, at = 0, _ONE, 1
+    while part:
+        part = part * min(x, most) // (at * _ONE)
+        found, at = found + part, at + 1
+    return found if x <= most else found * x * x // (most * most)
 
 
 def best_interval_s(write_s: int, mean_time_s: int) -> int | None:

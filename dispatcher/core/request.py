@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dispatcher.core.claims import reads_of
+from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.declaration import PREFIX, InputProblem, parse_declaration, suggestion
 from dispatcher.core.ids import ClusterName, QueueName
 from dispatcher.core.policy import Policy
@@ -64,6 +65,15 @@ def build_request(
         attempt=attempt,
         claims=workload.claims,
     )
+
+
+def attempt_of(request: Request, previous: Decision | None, *, written: bool = True) -> int:
+    """The number of the attempt that is decided on now: it grows when an earlier nomination ended without a cluster.
+    `written`: whether that of the newest decision was made at all."""
+    if previous is None:
+        return 1
+    made = written and previous.outcome is not Outcome.WAIT
+    return previous.attempt + (1 if made and not request.already_nominated else 0)
 
 
 def _job_kind(workload: HubWorkload, owner: OwnerMeta | None) -> str:

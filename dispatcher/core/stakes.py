@@ -20,6 +20,7 @@ from dispatcher.core.decision import Candidate, Decision
 from dispatcher.core.declaration import PREFIX
 from dispatcher.core.ids import QueueName
 from dispatcher.core.literals import LiteralError, parse_duration
+from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.policy import Policy
 from dispatcher.core.snapshot import HubView, Snapshot, Stake
 from dispatcher.core.workload import HubWorkload, Request, WorkloadClass
@@ -71,13 +72,18 @@ def running_of(hub: HubView, snapshot: Snapshot) -> dict[str, Said]:
 
 
 def decide_knowing(
-    request: Request, snapshot: Snapshot, policy: Policy, now: datetime, running: Mapping[str, Said]
+    request: Request,
+    snapshot: Snapshot,
+    policy: Policy,
+    now: datetime,
+    running: Mapping[str, Said],
+    memo: CandidateMemo | None = None,
 ) -> Decision:
     """Decide; and where that may stop some of ours, once more with what is known of them, as the daemon does.
 
     Raises:
         ValueError: as `decide` does.
     """
-    decision = decide(request, snapshot, policy, now)
+    decision = decide(request, snapshot, policy, now, memo)
     stakes = stakes_of(decision.candidates, running.get, policy)
-    return decide(request, replace(snapshot, stakes=stakes), policy, now) if stakes else decision
+    return decide(request, replace(snapshot, stakes=stakes), policy, now, memo) if stakes else decision

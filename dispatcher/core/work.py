@@ -4,16 +4,19 @@ needs (`impact.py`), offline too."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from dispatcher.core.ids import ClusterName, FlavorName
+from dispatcher.core.history import NO_HISTORY, Usual, usual_of
+from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
 from dispatcher.core.illegal import Sight, flavors_on
+from dispatcher.core.order import Turn
 from dispatcher.core.policy import Policy
-from dispatcher.core.request import build_request
+from dispatcher.core.request import attempt_of, build_request
 from dispatcher.core.waiting import Phase, order_key, standing
-from dispatcher.core.workload import HubWorkload, Request
+from dispatcher.core.workload import Avoided, HubWorkload, Request
 
 
 class Stage(StrEnum):
@@ -48,6 +51,18 @@ class Workbook:
     unread: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Lore:
+    """What a daemon knows of those that wait beside the views: whose turn it is, for how long such work usually runs,
+    and what earlier attempts speak against. Without it a preview stands in another order than the line."""
+
+    turns: Mapping[WorkloadUid, Turn] = field(default_factory=dict)
+    usual: Usual = field(default_factory=lambda: NO_HISTORY)
+    avoided: Mapping[WorkloadUid, tuple[Avoided, ...]] = field(default_factory=dict)
+
+
+NO_LORE = Lore()
+
 _STAGES = {
     Phase.PLACED: Stage.RUNNING,
     Phase.NOMINATED: Stage.NOMINATED,
@@ -68,19 +83,34 @@ _STAGES = {
 _UNREAD = frozenset({Phase.UNREADABLE, Phase.NO_OWNER})
 
 
-def workbook(sight: Sight) -> Workbook:
+def workbook(sight: Sight, lore: Lore = NO_LORE) -> Workbook:
     """Everything that is not finished and that dispatch has to do with, in deciding order."""
+
+    def place(workload: HubWorkload) -> tuple[int, datetime, datetime, str]:
+        turn = lore.turns.get(workload.uid)
+        return turn.key if turn is not None else order_key(workload)
+
     work: list[Work] = []
     unread: list[str] = []
-    for workload in sorted(sight.hub.workloads.values(), key=order_key):
+    for workload in sorted(sight.hub.workloads.values(), key=place):
         phase = standing(workload, sight.hub).phase
         stage = _STAGES.get(phase)
         found = work_of(workload, stage, sight) if stage is not None else None
         if found is not None:
-            work.append(found)
+            work.append(_known(found, sight, lore) if stage is Stage.QUEUED else found)
         elif stage is not None or phase in _UNREAD:
             unread.append(workload.key)
     return Workbook(sight.dated, sight.policy, tuple(work), tuple(unread))
+
+
+def _known(work: Work, sight: Sight, lore: Lore) -> Work:
+    """One that waits, as dispatch would decide on it next."""
+    request = work.request
+    attempt = attempt_of(request, sight.latest.get(request.uid))
+    known = replace(
+        request, attempt=attempt, avoided=lore.avoided.get(request.uid, ()), usual=usual_of(request, lore.usual)
+    )
+    return replace(work, request=known)
 
 
 def work_of(workload: HubWorkload, stage: Stage, sight: Sight) -> Work | None:

@@ -16,6 +16,7 @@ from dispatcher.core.bids import bid_of
 from dispatcher.core.decision import Basis, Candidate, Decision, Estimate
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
 from dispatcher.core.index import ClusterIndex, holds_quota
+from dispatcher.core.instants import LONGEST_S
 from dispatcher.core.keeping import (
     Grounds,
     Part,
@@ -274,7 +275,12 @@ def _line(index: ClusterIndex, here: tuple[Here, ...], policy: Policy) -> _Line:
     grounds = grounds_of([(c.queue, parts) for _, c, parts in here if c.queue is not None], index)
     site = policy.clusters.get(index.view.cluster)
     options = [
-        option_of(c, parts, run_s(w.decision.estimate, [p.flavor for p in parts], site, kind_of(w.decision)), grounds)
+        option_of(
+            c,
+            parts,
+            c.held_s + run_s(w.decision.estimate, [p.flavor for p in parts], site, kind_of(w.decision)),
+            grounds,
+        )
         for w, c, parts in here
     ]
     return _Line(here, index.base.quota, policy, grounds, tuple(options))
@@ -296,11 +302,25 @@ def _estimate(
     if copy.ours and workload is not None:
         decided = state.latest.get(workload.uid)
         kind = kind_of(decided) if decided is not None else usual
-        return lasting_there(estimate_of(workload, state), parts, kind, cluster, state)
+        lasting = lasting_there(estimate_of(workload, state), parts, kind, cluster, state)
+        return _held_first(lasting, decided, cluster) if decided is not None else lasting
     found = state.policy.classes.get(usual) if usual is not None else None
     if found is None:
         return None
     return lasting_there(Estimate(found.default_duration_s, Basis.CLASS_DEFAULT), parts, usual, cluster, state)
+
+
+def promised_there(decided: Decision, parts: Sequence[Part], cluster: ClusterName, state: FleetState) -> Estimate:
+    """For how long work that was sent to a cluster is expected to have what it takes there."""
+    return _held_first(lasting_there(decided.estimate, parts, kind_of(decided), cluster, state), decided, cluster)
+
+
+def _held_first(lasting: Estimate, decided: Decision, cluster: ClusterName) -> Estimate:
+    """With the time until its data is there."""
+    found = decided.candidate(cluster)
+    if found is None or not found.held_s:
+        return lasting
+    return replace(lasting, duration_s=min(lasting.duration_s + found.held_s, LONGEST_S))
 
 
 def lasting_there(

@@ -86,7 +86,8 @@ class RunBook:
         return known
 
     def _enter(self, kind: Kind, workload: HubWorkload, owner: OwnerMeta | None, decision: Decision | None) -> None:
-        """One that went on from a checkpoint tells only of its last part."""
+        """One that went on from a checkpoint tells only of its last part. The time that its data was said to take is no
+        part of its work; where it ended sooner than that, nobody knows how long the data took."""
         begun_at, ended_at, cluster = workload.admitted_at, workload.finished_at, workload.cluster_name
         if begun_at is None or ended_at is None:
             return
@@ -97,6 +98,8 @@ class RunBook:
         flavors = [placed.flavor for placed in there.placements] if there is not None else []
         site = self.state.policy.clusters.get(cluster) if cluster is not None else None
         taken_s = (ended_at - begun_at) // timedelta(seconds=1)
+        if there is not None and there.held_s < taken_s:
+            taken_s -= there.held_s
         self._history.add(kind, Ended(ended_at, workload.uid, reference_s(taken_s, flavors, site, kind[1])))
 
 

@@ -25,11 +25,15 @@ from dispatcher.core.keeping import (
 from dispatcher.core.opening import cheaper_elsewhere
 from dispatcher.core.passing import delayed, ends_at, once_started
 from dispatcher.core.replay import Inputs
+from dispatcher.core.resources import CPU, Resources
 from dispatcher.core.snapshot import Hold, Snapshot
 from dispatcher.core.workload import HubWorkload, Request
-from dispatcher.loops.almanac import Almanac, Moment, Sight, Waiting, kind_of, lasting_there
+from dispatcher.loops.almanac import Almanac, Moment, Sight, Waiting, kind_of, promised_there
 from dispatcher.loops.turns import Pause
 from dispatcher.state import FleetState
+
+ONE_CORE = 1000
+"""In millicores."""
 
 
 class _Asks(NamedTuple):
@@ -197,8 +201,7 @@ class HoldBack:
         decided, parts = self.state.latest.get(hold.workload), parts_of_usage(hold.usage)
         if decided is None:
             return Taker(hold.queue, parts, hold.made_at, None)
-        there = lasting_there(decided.estimate, parts, kind_of(decided), hold.cluster, self.state)
-        return Taker(hold.queue, parts, hold.made_at, there)
+        return Taker(hold.queue, parts, hold.made_at, promised_there(decided, parts, hold.cluster, self.state))
 
     def expected(self, snapshot: Snapshot) -> dict[WorkloadUid, Expected]:
         """The starts of the first that wait, for people: of those that reserve, and of some more behind them."""
@@ -221,6 +224,11 @@ def _by_choice(decision: Decision) -> bool:
 
 
 def _is_gang(workload: HubWorkload) -> bool:
-    """Whether anything smaller could pass it: a single GPU is taken or not."""
+    """Whether anything smaller could pass it: a single GPU is taken or not, and so is a single core."""
     pods = sum([pod_set.count for pod_set in workload.pod_sets])
-    return pods > 1 or any(pod_set.count and pod_set.per_pod.gpus() > 1 for pod_set in workload.pod_sets)
+    return pods > 1 or any(pod_set.count and _has_parts(pod_set.per_pod) for pod_set in workload.pod_sets)
+
+
+def _has_parts(per_pod: Resources) -> bool:
+    gpus = per_pod.gpus()
+    return gpus > 1 or (not gpus and per_pod.get(CPU) > ONE_CORE)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from dispatcher.core.decide import decide, hold_of, steps
-from dispatcher.core.decision import Decision, Fit, Outcome
+from dispatcher.core.decision import Decision, Fit
 from dispatcher.core.ids import DecisionId, WorkloadUid
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.ports import Store
 from dispatcher.core.replay import Inputs
-from dispatcher.core.request import build_request
+from dispatcher.core.request import attempt_of, build_request
 from dispatcher.core.seal import SKEW_S
 from dispatcher.core.snapshot import Hold, HubView, Snapshot
 from dispatcher.core.traffic import Traffic
@@ -317,12 +317,9 @@ class Planner:
         return isinstance(asked, Request) and replace(asked, attempt=request.attempt) == request
 
     def _numbered(self, request: Request) -> Request:
-        """The request with the number of its attempt: it grows when an earlier nomination ended without a cluster."""
+        """The request with the number of its attempt."""
         previous = self.state.latest.get(request.uid)
-        attempt = 1
-        if previous is not None:
-            made = previous.outcome is not Outcome.WAIT and previous.id not in self.unwritten
-            attempt = previous.attempt + (1 if made and not request.already_nominated else 0)
+        attempt = attempt_of(request, previous, written=previous is None or previous.id not in self.unwritten)
         return request if request.attempt == attempt else self._requests.renumbered(request, attempt)
 
     async def _recall(self, store: Store, unknown: Sequence[HubWorkload]) -> None:

@@ -171,6 +171,8 @@ class PatientMemo(CandidateMemo):
         queue = index.view.queues.get(candidate.queue) if index is not None and candidate.queue is not None else None
         if index is None or queue is None or policy is None or ground.cluster.link is not Link.CONNECTED:
             return None
+        if candidate.held_s and candidate.incoming:  # what comes through a cache may be there sooner now
+            return None
         holds = tuple(hold for hold in ground.holds if hold.stands_before(request.uid, request.priority))
         site = policy.clusters.get(candidate.cluster)
         fit = fit_of(Place(request, index, holds, index.room(holds), queue, policy, site))

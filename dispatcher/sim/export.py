@@ -25,12 +25,13 @@ JOB_COLUMNS: tuple[str, ...] = (
 
 _SPREADS = ("wait_s", "completion_s", "cost_usd_micro", "egress_usd_micro", "used_permille")
 _RATIOS = ("wait", "completion", "cost", "egress")
+_COUNTS = ("unfinished", "copies", "preemptions", "needless_preemptions")
 SUMMARY_COLUMNS: tuple[str, ...] = (
     "scenario", "contender", "bound", "seeds", "group", "jobs",
     *(f"{name}_{part}" for name in _SPREADS for part in ("p50", "p95", "p99", "mean")),
-    *(f"{name}_ratio_permille" for name in _RATIOS),
+    *(f"{name}_ratio_permille" for name in _RATIOS), *_COUNTS,
 )  # fmt: skip
-"""Ratios are by the first contender."""
+"""Ratios are by the first contender, counts those of one seed."""
 
 
 def write_jobs_csv(comparison: Comparison, path: Path) -> None:
@@ -97,6 +98,8 @@ def _group(group: GroupSummary) -> Iterator[Cell]:
         yield from _spread(spread)
     for ratio in (group.wait_ratio, group.completion_ratio, group.cost_ratio, group.egress_ratio):
         yield _permille(ratio)
+    counts = group.counts
+    yield from (counts.unfinished, counts.copies, counts.preemptions, counts.needless_preemptions)
 
 
 def _spread(spread: Spread | None) -> tuple[Cell, ...]:

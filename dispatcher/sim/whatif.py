@@ -8,16 +8,18 @@ runs is `policy diff`'s answer (core/impact.py); this one is about where the que
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 
-from dispatcher.core.decide import decide, hold_of
+from dispatcher.core.decide import hold_of
 from dispatcher.core.decision import Candidate, Decision
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.memo import CandidateMemo
 from dispatcher.core.policy import Policy
 from dispatcher.core.snapshot import ClusterSnapshot, Snapshot
+from dispatcher.core.stakes import Said, decide_knowing
 from dispatcher.core.traffic import EMPTY
 from dispatcher.core.work import Stage, Work, Workbook
 from dispatcher.core.workload import Request
@@ -76,11 +78,15 @@ class WhatIf:
         return tuple(turn for turn in self.turns if turn.effect is effect)
 
 
-def what_if(book: Workbook, snapshot: Snapshot, changed: Policy) -> WhatIf:
-    """Decide the queue of a snapshot under the policy then in force and under a changed one."""
+NOTHING_SAID: Mapping[str, Said] = MappingProxyType({})
+
+
+def what_if(book: Workbook, snapshot: Snapshot, changed: Policy, running: Mapping[str, Said] = NOTHING_SAID) -> WhatIf:
+    """Decide the queue of a snapshot under the policy then in force and under a changed one. `running`: what the hub
+    knows of work that a start might stop."""
     queue = [work for work in book.work if work.stage is Stage.QUEUED]
-    now = _decided(queue, book, snapshot, book.policy)
-    then = _decided(queue, book, without(snapshot, book.policy, changed), changed)
+    now = _decided(queue, book, snapshot, book.policy, running)
+    then = _decided(queue, book, without(snapshot, book.policy, changed), changed, running)
     turns = []
     for work in queue:
         before, after = now.get(work.request.uid), then.get(work.request.uid)
@@ -98,7 +104,9 @@ def without(snapshot: Snapshot, before: Policy, after: Policy) -> Snapshot:
     )
 
 
-def _decided(queue: Sequence[Work], book: Workbook, snapshot: Snapshot, policy: Policy) -> dict[WorkloadUid, Decision]:
+def _decided(
+    queue: Sequence[Work], book: Workbook, snapshot: Snapshot, policy: Policy, running: Mapping[str, Said]
+) -> dict[WorkloadUid, Decision]:
     """One pass over the queue. Whoever is nominated takes its place from those behind it."""
     memo = CandidateMemo()
     found: dict[WorkloadUid, Decision] = {}
@@ -107,7 +115,7 @@ def _decided(queue: Sequence[Work], book: Workbook, snapshot: Snapshot, policy: 
         request = work.request
         if not _known(request, policy):
             continue
-        decision = decide(request, seen, policy, book.taken_at, memo)
+        decision = decide_knowing(request, seen, policy, book.taken_at, running, memo)
         hold = hold_of(decision, request, policy, book.taken_at, seen)
         if hold is not None:
             seen = seen.with_hold(hold)

@@ -16,7 +16,7 @@ from connectors.embedded.world import World
 from dispatcher.core.errors import Fatal
 from dispatcher.core.ids import ClusterName, DataSetName, FlavorName
 from dispatcher.core.policy import ClusterPolicy, ComputePrice, EgressPrice, FlavorPolicy
-from dispatcher.core.prices import compute_amount, egress_price, gpu_price, transfer_amount, transfer_time_s
+from dispatcher.core.prices import as_paid, compute_amount, gpu_price, route_price, transfer_amount, transfer_time_s
 from dispatcher.core.resources import WHOLE_GPU
 from dispatcher.sim.jobs import SimJob
 from dispatcher.sim.results import JobOutcome, Run
@@ -72,7 +72,7 @@ class Ledger:
     _preempting: dict[tuple[ClusterName, str], list[_Page]] = field(default_factory=dict)
     """Whoever was stopped for a copy (cluster, job) that does not run yet: for nothing, if it never does."""
     _evicting: tuple[ClusterName, str] | None = None
-    _routes: dict[tuple[ClusterName, str], EgressPrice | None] = field(default_factory=dict)
+    _routes: dict[tuple[ClusterName, str, int], EgressPrice | None] = field(default_factory=dict)
     _caches: Caches = field(default_factory=Caches)
 
     @property
@@ -161,9 +161,11 @@ class Ledger:
         page.run_usd_micro += compute_amount(price, page.job.gpus * 1000, held_s, 1000)
 
     def _price(self, site: ClusterPolicy, flavor: FlavorPolicy) -> ComputePrice:
+        """What an hour more really costs: under a contract what using it adds, after its end the whole price."""
         found = gpu_price(site, flavor, self.setup.policy.prices, self.now)
         if isinstance(found, ComputePrice):
-            return found
+            paid = as_paid(found, flavor, self.now)
+            return paid if isinstance(paid, ComputePrice) else found
         raise Fatal(f"{site.name}: no price of {flavor.product} by {flavor.purchase}", fix="add it to prices.yaml")
 
     def _fetch(self, page: _Page, site: ClusterPolicy) -> int:
@@ -177,7 +179,8 @@ class Ledger:
             if coming_s is not None:
                 seconds = max(seconds, coming_s)
                 continue
-            route, reads = self._route(site, reading.data_set), 1 if cached else reading.epochs
+            reads = 1 if cached else reading.epochs
+            route = self._route(site, reading.data_set, size * reads)
             if route is not None:
                 page.egress_usd_micro += transfer_amount(route, size, reads)
                 if route.from_region != route.to_region:
@@ -188,20 +191,27 @@ class Ledger:
                 self._caches.brings(site.name, reading.data_set, size, job, there_at, site.cache_bytes)
         return seconds
 
-    def _route(self, site: ClusterPolicy, data_set: str) -> EgressPrice | None:
-        """The cheapest way from a replica; None where it lies in the region of the cluster."""
-        known = (site.name, data_set)
+    def _route(self, site: ClusterPolicy, data_set: str, size_bytes: int) -> EgressPrice | None:
+        """The cheapest way of so many bytes from a replica, the fastest of equals; None where it lies in the region of
+        the cluster."""
+        known = (site.name, data_set, size_bytes)
         if known not in self._routes:
             policy, found = self.setup.policy, []
             stores = [policy.stores[name] for name in policy.data_sets[DataSetName(data_set)].replica_stores]
             for store in stores:
-                price = egress_price(store.region, site.region, policy.prices, self.now)
+                there = (store.provider, store.region)
+                price = route_price(there, (site.provider, site.region), policy.prices, self.now)
                 if price is None:
                     self._routes[known] = None
                     return None
                 if isinstance(price, EgressPrice):
                     found.append(price)
-            self._routes[known] = min(found, key=lambda p: (p.usd_micro_per_gb, p.from_region), default=None)
+
+            def cost(price: EgressPrice) -> tuple[int, int, str]:
+                amount = transfer_amount(price, size_bytes, 1)
+                return amount, transfer_time_s(price, size_bytes, 1) or 0, price.from_region
+
+            self._routes[known] = min(found, key=cost, default=None)
         return self._routes[known]
 
     # --- the end -------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Response
 from dispatcher.core.decision import Decision
 from dispatcher.core.illegal import Sight
 from dispatcher.core.ports import Store
-from dispatcher.core.work import workbook
+from dispatcher.core.work import Lore, workbook
 from dispatcher.state import FleetState
 from dispatcher.store.documents import encode_record, encode_snapshot, encode_workbook, taken_snapshot
 from dispatcher.web.models import RecordDocument, SnapshotDocument
@@ -30,9 +30,10 @@ def router(state: FleetState, store: Store, errors: dict[int | str, dict[str, ob
         """Everything that a decision would see now, for `entrepot decide`. Holds no secret."""
         now = state.clock.now()
         hub, snapshot, sight = state.hub_view(), state.snapshot(now), _sight(state, now)
+        lore = Lore(state.turns, state.usual, dict(state.avoided))
 
         def written() -> bytes:
-            return encode_snapshot(taken_snapshot(hub, snapshot, sight.policy.digest, now, workbook(sight)))
+            return encode_snapshot(taken_snapshot(hub, snapshot, sight.policy.digest, now, workbook(sight, lore)))
 
         # In a thread: a large fleet takes longer than the loops may wait. The views are immutable.
         return Response(await asyncio.to_thread(written), media_type=JSON)

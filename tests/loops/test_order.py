@@ -21,6 +21,7 @@ from dispatcher.core.order import OrderRules
 from dispatcher.core.units import span
 from dispatcher.core.waiting import Phase
 from dispatcher.web.look import Look
+from tests.builders import job, pod_template
 from tests.loops.bench import Bench, example, start
 from tests.loops.jobs import RTX, gang
 from tests.unit.api_world import Vitals, api_of, served
@@ -88,6 +89,37 @@ async def test_without_a_reservation_it_would_starve(bench: Bench) -> None:
     """So the test above shows something."""
     by(bench, replace(FIRST_COME, reservations=0))
     assert await stream(bench, 40) is None
+
+
+def of_cores(name: str, cpus: int, seconds: int = 8) -> dict[str, Any]:
+    """One pod without a GPU, for one cluster."""
+    said = {"expected-duration": f"PT{seconds}S", "clusters": "cloud-a-fi"}
+    return job(
+        name,
+        queue="curation",
+        in_namespace="flywheel",
+        template=pod_template({"cpu": cpus, "memory": "1Gi"}, f"{seconds}s"),
+        annotations={f"entrepot.dev/{key}": value for key, value in said.items()},
+    )
+
+
+@pytest.mark.parametrize("reservations", [0, 4])
+async def test_fr_sco_18_a_stream_of_small_pods_does_not_starve_one_of_many_cores(
+    bench: Bench, reservations: int
+) -> None:
+    """Nothing of this has a GPU. Without a reservation it would starve, so the test shows something."""
+    by(bench, replace(FIRST_COME, reservations=reservations))
+    placed_s = None
+    for at in range(60):
+        for each in range(4):
+            bench.fleet.submit(of_cores(f"small-{at:03d}-{each}", 48))
+        if at == 10:
+            bench.fleet.submit(of_cores("big", 150))
+        await bench.step()
+        if bench.find("big") is not None and bench.phase("big") in PLACED:
+            placed_s = at - 10
+            break
+    assert (placed_s is None) == (reservations == 0), placed_s
 
 
 async def test_who_is_kept_back_is_told_for_whom_and_until_when(bench: Bench) -> None:

@@ -7,17 +7,21 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from dispatcher.cli.files import unfinished, write_whole
 from dispatcher.cli.main import run
+from dispatcher.core.bids import bid_of
+from dispatcher.core.ids import ClusterName, QueueName
 from dispatcher.core.illegal import Sight
+from dispatcher.core.order import turn_of
 from dispatcher.core.policy import Policy
 from dispatcher.core.snapshot import Stake
-from dispatcher.core.work import Workbook, workbook
-from dispatcher.core.workload import WorkloadClass
+from dispatcher.core.work import Lore, Workbook, workbook
+from dispatcher.core.workload import Avoided, UsualRun, WorkloadClass
 from dispatcher.logs import get_logger
 from dispatcher.sim.whatif import Effect, cost_of, what_if, without
 from dispatcher.store.documents import encode_snapshot, taken_snapshot
@@ -66,6 +70,29 @@ async def test_another_price_is_told_in_money(bench: Bench) -> None:
     assert before is not None
     assert after is not None
     assert turn.change_usd_micro == after - before > 0
+
+
+async def test_the_queue_is_decided_in_the_order_of_the_line_and_by_what_the_daemon_knows(bench: Bench) -> None:
+    """The last that came has the first turn, is known to have been stopped once on a cluster, and work of its queue is
+    known to run for 20 minutes."""
+    waiting(bench, plainly("train-1", "train-2", "train-3"))
+    state, last = bench.state, bench.workload("train-3")
+    turns = {
+        w.uid: turn_of(bid_of(w, None, state.policy), state.policy.order) for w in state.hub_view().workloads.values()
+    }
+    turns[last.uid] = replace(turns[last.uid], at=turns[last.uid].at - timedelta(hours=1))
+    avoided = Avoided(ClusterName("onprem-eu"), "evicted-here", bench.clock.now(), None, excluded=True)
+    usual = UsualRun(1200, 7)
+    lore = Lore(turns, {(QueueName("autonomy-training"), WorkloadClass.TRAINING): usual}, {last.uid: (avoided,)})
+    sight = Sight(state.hub_view(), state.worker_views(), state.policy, {}, bench.clock.now())
+
+    book = workbook(sight, lore)
+
+    assert [work.request.job_name for work in book.work] == ["train-3", "train-1", "train-2"]
+    assert (book.work[0].request.avoided, book.work[0].request.usual) == ((avoided,), usual)
+    found = what_if(book, state.snapshot(bench.clock.now()), state.policy)
+    assert found.turns[0].now.estimate.duration_s == 1200
+    assert found.turns[0].now.chosen != "onprem-eu"
 
 
 async def test_a_cluster_less_sends_its_jobs_elsewhere_or_keeps_them_back(bench: Bench) -> None:

@@ -89,7 +89,7 @@ def test_amounts_and_spans_as_people_write_them() -> None:
 def test_a_nomination_names_the_bill_and_the_next_best_with_the_differences() -> None:
     text = sentence(decided(request(data=uses("radar")), worker(), worker("cloud"), rules=PRICED))
     assert text == (
-        "onprem: $24.00 expected (run $24.00); next cloud $35.20: egress +$18.00, run -$8.00, waiting +$1.20"
+        "onprem: $24.00 expected (run $24.00); next cloud $38.40: egress +$18.00, run -$4.80, waiting +$1.20"
     )
 
 
@@ -177,8 +177,10 @@ def test_every_reason_has_words() -> None:
 def test_bills_name_amount_price_and_source() -> None:
     terms = on(decided(request(data=uses("radar")), worker("cloud"), rules=PRICED), "cloud").terms
     run, data_in, waiting = (next(t for t in terms if t.kind == kind) for kind in ("run", "data-in", "waiting"))
-    assert [term_text(t) for t in (run, data_in)] == ["run $16.00", "data $18.00"]
-    assert bill_text(run) == ("main on h100: 8 gpu-hours x $2.00/h = $16.00 [list]",)
+    assert [term_text(t) for t in (run, data_in)] == ["run $19.20", "data $18.00"]
+    assert bill_text(run) == (
+        "main on h100, 12 min of it until its data is there: 9.6 gpu-hours x $2.00/h = $19.20 [list]",
+    )
     assert bill_text(data_in) == ("radar from onprem (r-onprem) x 1: 900 GB x $0.02/GB = $18.00 [list]",)
     assert bill_text(waiting) == ("transfer of radar at 10000 Mbit/s, declared: 12 min x $6.00/h = $1.20 [list]",)
 
@@ -203,10 +205,10 @@ def both(*wanted: object, **over: object) -> Decision:
 
 def test_a_dearer_cluster_tells_the_gap_and_the_term_that_dominates() -> None:
     (found,) = counterfactuals(both())
-    assert (found.cluster, found.obstacle, found.gap_usd_micro) == ("cloud", Obstacle.COST, 11_200_000)
+    assert (found.cluster, found.obstacle, found.gap_usd_micro) == ("cloud", Obstacle.COST, 14_400_000)
     assert found.differences[0].kind is TermKind.DATA_IN
     assert counterfactual_text(found) == (
-        "cloud: would have been chosen $11.20 cheaper (egress +$18.00, run -$8.00, waiting +$1.20; most of it data)"
+        "cloud: would have been chosen $14.40 cheaper (egress +$18.00, run -$4.80, waiting +$1.20; most of it data)"
     )
 
 
@@ -216,7 +218,7 @@ def test_a_single_obstacle_is_told_as_the_only_one_and_with_what_it_would_have_c
     text = why_not_text(decision, ClusterName("onprem"))
     assert text == (
         "onprem: lacks 8 h100 (needs 8, 0 free in quota) [wait]; nothing else stood in the way, "
-        "and it would have been $11.20 cheaper than the choice"
+        "and it would have been $14.40 cheaper than the choice"
     )
 
 

@@ -150,14 +150,18 @@ def test_fr_bud_08_max_cost_is_a_filter_before_any_ranking() -> None:
 
 
 def test_waiting_and_stranded_amounts_are_no_bill() -> None:
-    """2 of 8 GPUs strand six, and the transfer waits: neither is money that max-cost caps."""
+    """2 of 8 GPUs strand six, and the transfer waits: neither is money that max-cost caps. That the GPUs are held for
+    those 80 s is."""
     rules = policy(
         data_sets=[data("d", clusters=["cloud"])],
-        egress_prices=[egress("r-cloud", "r-onprem", 0, bandwidth=1)],
+        egress_prices=[egress("r-cloud", "r-onprem", 0, bandwidth=100)],
     )
-    decision = decided(request("g", pods(1, 2), data=uses("d"), max_cost_usd_micro=6 * USD), worker(), rules=rules)
+    billed = 6 * USD * (3600 + 80) // 3600
+    decision = decided(request("g", pods(1, 2), data=uses("d"), max_cost_usd_micro=billed), worker(), rules=rules)
     assert decision.chosen == "onprem"
-    assert (on(decision, "onprem").total_usd_micro or 0) > 6 * USD
+    assert (on(decision, "onprem").total_usd_micro or 0) > billed
+    less = decided(request("g", pods(1, 2), data=uses("d"), max_cost_usd_micro=billed - 1), worker(), rules=rules)
+    assert reasons(less, "onprem") == [Reason.MAX_COST]
 
 
 def test_all_filters_run_and_none_hides_another() -> None:

@@ -11,8 +11,8 @@ import pytest
 from dispatcher.core import explain
 from dispatcher.core.decide import hold_of
 from dispatcher.core.decision import Decision, Reason, Term, TermKind
-from dispatcher.core.policy import EgressTier, Policy, Purchase, RequestPrice
-from dispatcher.core.prices import transfer_amount
+from dispatcher.core.policy import EgressPrice, EgressTier, Policy, Purchase, RequestPrice
+from dispatcher.core.prices import div_half_up, transfer_amount
 from dispatcher.core.workload import Destination, Request, WorkloadClass
 from tests.core_builders import (
     GB,
@@ -287,13 +287,15 @@ def test_the_highest_cost_counts_the_way_home() -> None:
     assert reasons(decided(capped, worker(), rules=rules), "onprem") == [Reason.MAX_COST]
 
 
-def resumed(attempt: int) -> Decision:
-    """900 GB of checkpoint lie beside `cloud`; all else is equal."""
-    rules = policy(
-        egress_prices=[egress("r-cloud", "r-onprem", 20_000, 10_000), egress("r-onprem", "r-cloud", 0)],
-        stores=[store("saves", region="r-cloud")],
-    )
-    wanted = request(checkpoint=_to("saves"), checkpoint_bytes=900 * GB, checkpoint_interval_s=600, attempt=attempt)
+BACK = egress("r-cloud", "r-onprem", 20_000, 10_000)
+
+
+def resumed(attempt: int, back: EgressPrice | None = BACK, size: int | None = 900 * GB, **prices: Any) -> Decision:
+    """900 GB of checkpoint lie beside `cloud`; all else is equal. What goes there is free."""
+    routes = [egress("r-onprem", "r-cloud", 0), *([back] if back is not None else [])]
+    rules = policy(egress_prices=routes, stores=[store("saves", region="r-cloud")])
+    rules = replace(rules, prices=replace(rules.prices, **prices))
+    wanted = request(checkpoint=_to("saves"), checkpoint_bytes=size, checkpoint_interval_s=600, attempt=attempt)
     return decided(wanted, worker(), worker("cloud"), rules=rules)
 
 
@@ -303,6 +305,44 @@ def test_fr_sco_16_a_run_that_was_stopped_goes_on_near_its_checkpoint() -> None:
     assert term(again, TermKind.DATA_IN).amount_usd_micro == 900 * 20_000
     assert term(again, TermKind.WAITING).bill[0].quantity == 720
     assert term(resumed(attempt=1), TermKind.DATA_IN).amount_usd_micro == 0, "there is nothing to read yet"
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        pytest.param({"back": None}, Reason.EGRESS_UNKNOWN, id="no price for the way back"),
+        pytest.param({"back": replace(BACK, dated=TODAY - timedelta(days=31))}, Reason.PRICE_OLD, id="an old one"),
+        pytest.param({"size": None}, Reason.DATA_SIZE_UNKNOWN, id="a size that nobody told, and a way with a price"),
+    ],
+)
+def test_a_checkpoint_of_which_the_way_back_is_not_known_is_not_read_for_nothing(
+    case: dict[str, Any], reason: Reason
+) -> None:
+    """The way there is known and free, which says nothing of the way back."""
+    again = resumed(2, **case)
+    assert reasons(again, "onprem") == [reason]
+    assert again.chosen == "cloud", "beside its store there is no way"
+    assert reasons(resumed(1, **case), "onprem") == [], "there is nothing to read yet"
+
+
+def test_a_blueprint_may_price_a_checkpoint_of_unknown_size() -> None:
+    again = resumed(2, size=None, unknown_home_usd_micro=25 * USD)
+    assert term(again, TermKind.DATA_IN).amount_usd_micro == 25 * USD
+    assert term(again, TermKind.WAITING).bill[0].what == "transfer of the checkpoint, size not known"
+
+
+def test_reading_a_checkpoint_pays_the_requests_of_its_store() -> None:
+    at_store = replace(GETS, region=BACK.from_region)
+    found = term(resumed(2, requests={("p", "r-cloud"): at_store}), TermKind.DATA_IN)
+    assert found.amount_usd_micro == 900 * 20_000 + div_half_up(-(-900 * GB // (64 * 10**6)) * 400_000, 10**6)
+
+
+def test_a_faster_flavor_writes_fewer_checkpoints() -> None:
+    """12 hours at speed 1000 are 6 here: 6 checkpoints, an hour apart."""
+    rules = policy([site("onprem", flavors=[flavor_policy(speed=2000)])], egress_prices=[HOME], stores=STORES)
+    said = {"checkpoint_bytes": 100 * GB, "checkpoint_interval_s": 3600, "expected_duration_s": 12 * 3600}
+    found = term(decided(request(checkpoint=_to("far"), **said), worker(), rules=rules), TermKind.HOME)
+    assert found.amount_usd_micro == 6 * USD
 
 
 # --- compute -----------------------------------------------------------------------------------------------------

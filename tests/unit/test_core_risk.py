@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from dispatcher.core import explain
 from dispatcher.core.decision import CheckpointAdvice, Decision, Reason, Term, TermKind
 from dispatcher.core.policy import CarbonPrice, Limits, Purchase
-from dispatcher.core.prices import best_interval_s
+from dispatcher.core.prices import best_interval_s, lost_to_interruptions
 from dispatcher.core.workload import Destination, WorkloadClass
 from tests.core_builders import (
     GB,
@@ -67,33 +69,74 @@ def run(
 SAVED = {"checkpoint": SAVES, "checkpoint_bytes": 60 * GB, "checkpoint_interval_s": HOUR}
 
 
+def lost(hours: float, each: float, stretch: float, restart: float = 0) -> float:
+    """Of so many hours, interrupted once in `each`, in stretches that are begun anew exp(x) - 1 times."""
+    again = math.exp(stretch / each) - 1
+    return hours / stretch * (again * (each + restart) - stretch)
+
+
 @pytest.mark.parametrize(
-    ("case", "usd_micro"),
+    ("case", "hours", "hourly"),
     [
-        pytest.param({}, 10 * 5 * 30 * USD // 20, id="without a checkpoint half of the run is lost"),
-        pytest.param(SAVED, 10 * 30 * USD // 40, id="with one half an interval"),
-        pytest.param({**SAVED, "plan": {"restart_s": HOUR // 2}}, 10 * 30 * USD // 20, id="and the time to come back"),
-        pytest.param({**SAVED, "nodes": 2}, 2 * 10 * 54 * USD // 40, id="two nodes stop the gang twice as often"),
-        pytest.param({"purchase": Purchase.ON_DEMAND, **SAVED}, 0, id="own capacity is not taken back"),
+        pytest.param({}, lost(10, 20, 10), 30, id="without a checkpoint all of it is begun anew"),
+        pytest.param({"lasts_s": 4 * HOUR}, lost(10, 4, 10), 30, id="which hardly ends where nodes do not last"),
+        pytest.param(SAVED, lost(10, 20, 1), 30, id="with one it goes on from there"),
+        pytest.param(
+            {**SAVED, "plan": {"restart_s": HOUR // 2}}, lost(10, 20, 1, 0.5), 30, id="and the time to come back"
+        ),
+        pytest.param({**SAVED, "nodes": 2}, lost(10, 10, 1), 54, id="two nodes stop the gang twice as often"),
+        pytest.param({"purchase": Purchase.ON_DEMAND, **SAVED}, 0, 30, id="own capacity is not taken back"),
         pytest.param(
             {"purchase": Purchase.ON_DEMAND, "flavor": {"failure_s": 200 * HOUR}, **SAVED},
-            10 * 30 * USD // 400,
+            lost(10, 200, 1),
+            30,
             id="nodes fail",
         ),
         pytest.param(
             {"purchase": Purchase.ON_DEMAND, "own_gpus": 4, "limits": Limits(reclaim_s=10 * HOUR), **SAVED},
-            10 * 30 * USD // 20,
+            lost(10, 10, 1),
+            30,
             id="borrowed quota is taken back",
         ),
         pytest.param(
             {"purchase": Purchase.ON_DEMAND, "own_gpus": 8, "limits": Limits(reclaim_s=10 * HOUR), **SAVED},
             0,
+            30,
             id="its own is not",
         ),
     ],
 )
-def test_interruption_is_chance_x_work_lost_and_restart(case: dict[str, Any], usd_micro: int) -> None:
-    assert term(run(**case), TermKind.INTERRUPTION).amount_usd_micro == usd_micro
+def test_interruption_is_what_is_done_again_and_the_restarts(case: dict[str, Any], hours: float, hourly: int) -> None:
+    assert term(run(**case), TermKind.INTERRUPTION).amount_usd_micro == pytest.approx(hours * hourly * USD, abs=1)
+
+
+def test_each_threat_has_its_part_of_the_loss() -> None:
+    both = term(run(flavor={"failure_s": 60 * HOUR}), TermKind.INTERRUPTION)
+    assert both.amount_usd_micro == pytest.approx(lost(10, 15, 10) * 30 * USD, abs=1), "1 / 20 and 1 / 60 an hour"
+    spot, failures = both.bill
+    assert spot.amount_usd_micro == pytest.approx(3 * failures.amount_usd_micro, abs=4)
+
+
+@pytest.mark.parametrize(("stretch", "restart"), [(3.0, 0.0), (1.0, 0.25)])
+def test_the_expected_loss_is_that_of_many_runs(stretch: float, restart: float) -> None:
+    """Three hours of work, an interruption an hour: played through, not worked out."""
+    dice, runs, took = random.Random(6), 20_000, 0.0
+    for _ in range(runs * round(3 / stretch)):
+        while (stopped := dice.expovariate(1.0)) < stretch:
+            took += stopped + restart
+        took += stretch
+    seconds, parts = lost_to_interruptions(3 * HOUR, round(stretch * HOUR), round(restart * HOUR), (1, HOUR))
+    assert seconds / parts / HOUR == pytest.approx(took / runs - 3, rel=0.03)
+
+
+def test_the_loss_grows_with_its_causes_and_stays_an_amount() -> None:
+    """Up to runs that would never end: 60 hours without a checkpoint on a node that lasts a minute."""
+    means = (10**9, 10 * HOUR, HOUR, HOUR - 1, 600, 60)
+    whole = 60 * HOUR
+    found = [seconds // parts for seconds, parts in (lost_to_interruptions(whole, whole, 0, (1, m)) for m in means)]
+    assert found == sorted(found)
+    assert found[0] == whole**2 // (2 * 10**9), "where it is rare, half of the run each time"
+    assert found[-1] < 10**12
 
 
 def test_spot_of_which_nobody_knows_how_long_it_lasts_is_unknown() -> None:

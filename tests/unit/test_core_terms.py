@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -241,11 +242,64 @@ def test_waiting_is_transfer_time_x_delay_price() -> None:
     assert found.amount_usd_micro == div_half_up(400 * 6 * USD, 3600)
 
 
-def test_an_unknown_bandwidth_adds_no_time_and_says_so() -> None:
+def test_where_no_bandwidth_is_known_at_all_nothing_is_said_of_time() -> None:
     rules = policy(data_sets=[data("d", clusters=["cloud"])], egress_prices=[egress("r-cloud", "r-onprem", 0)])
     found = term(TermKind.WAITING, request(data=uses("d")), rules)
     assert found.amount_usd_micro == 0
     assert "bandwidth not known" in found.bill[0].what
+
+
+def test_an_unknown_bandwidth_is_no_faster_than_the_slowest_that_is_known() -> None:
+    """500 GB; the slowest route of the book, which is another one, carries 5 Gbit/s: 800 s."""
+    others = [egress("r-x", "r-onprem", 0, bandwidth=5_000), egress("r-y", "r-onprem", 0, bandwidth=50_000)]
+    rules = policy(
+        data_sets=[data("d", 500 * GB, clusters=["cloud"])],
+        egress_prices=[egress("r-cloud", "r-onprem", 0), *others],
+    )
+    found = term(TermKind.WAITING, request(data=uses("d")), rules)
+    assert found.bill[0].quantity == 800
+    assert found.bill[0].what == ("transfer of d at 5000 Mbit/s, not known: taken for that of the slowest route")
+
+
+def test_of_two_replicas_the_one_is_read_that_costs_least_with_the_wait_for_it() -> None:
+    """500 GB for nothing over 100 Mbit/s take 11 hours of 8 GPUs; $10 more brings them in 40 s."""
+    slow, fast = egress("r-far", "r-onprem", 0, 100), egress("r-farther", "r-onprem", 20_000, 100_000)
+    rules = policy(
+        data_sets=[data("d", 500 * GB, stores=("far", "farther"))],
+        egress_prices=[slow, fast],
+        stores=[store("far", "DE", region="r-far"), store("farther", "DE", region="r-farther")],
+    )
+    decision = decided(request(data=uses("d")), worker(), rules=rules)
+    found = {t.kind: t for t in on(decision, "onprem").terms}
+    assert found[TermKind.DATA_IN].amount_usd_micro == 10 * USD
+    assert found[TermKind.WAITING].bill[0].quantity == 40
+
+
+def test_gpus_are_paid_for_while_the_data_comes_in() -> None:
+    """500 GB at 10 Gbit/s take 400 s in which 8 GPUs at $3 do nothing; the run itself takes an hour."""
+    rules = policy(
+        data_sets=[data("d", 500 * GB, clusters=["cloud"])],
+        egress_prices=[egress("r-cloud", "r-onprem", 0, bandwidth=10_000)],
+        sites=[site("onprem", flavors=[flavor_policy(speed=2000)]), site("cloud")],
+    )
+    found = term(TermKind.RUN, request(data=uses("d")), rules)
+    assert found.amount_usd_micro == div_half_up(24 * USD * (1800 + 400), 3600)
+    assert found.bill[0].quantity == 8 * (1800 + 400)
+    assert found.bill[0].what == "main on h100, 6 min of it until its data is there"
+
+
+@pytest.mark.parametrize(
+    ("least", "seconds"), [(3600, 4000), (4000, 4000), (7200, 7200)], ids=["longer", "just so long", "billed anyway"]
+)
+def test_what_is_billed_at_least_counts_the_wait_for_data(least: int, seconds: int) -> None:
+    rules = policy(
+        data_sets=[data("d", 500 * GB, clusters=["cloud"])],
+        egress_prices=[egress("r-cloud", "r-onprem", 0, bandwidth=10_000)],
+        compute_prices=[replace(compute("onprem", 3 * USD), minimum_billing_s=least)],
+    )
+    found = term(TermKind.RUN, request(data=uses("d")), rules)
+    assert found.bill[0].quantity == 8 * seconds
+    assert ("billed for" in found.bill[0].what) == (least > 4000)
 
 
 def test_transfer_times_are_rounded_up() -> None:
@@ -270,6 +324,26 @@ def test_fr_sco_15_egress_for_each_epoch_outweighs_cheaper_gpus() -> None:
     decision = decided(wanted, worker(), worker("cloud"), rules=rules)
     assert decision.chosen == "onprem"
     assert [on(decision, c).total_usd_micro for c in ("onprem", "cloud")] == [3000 * USD, 4600 * USD]
+
+
+def test_fr_sco_15_far_compute_is_slower_which_alone_decides() -> None:
+    """The way costs nothing here. 40,000 GB three times over 10 Gbit/s are 26.7 hours, paid at 22/h and waited for at
+    $6: 100 x 30 = 3000 < (100 + 26.7) x 22 + 26.7 x 6."""
+    rules = policy(
+        [site("onprem"), site("cloud")],
+        [compute("onprem", 30 * USD), compute("cloud", 22 * USD)],
+        egress_prices=[egress("r-onprem", "r-cloud", 0, bandwidth=10_000)],
+        data_sets=[data("d", 40_000 * GB, clusters=["onprem"])],
+        limits=Limits(stranded_permille=0),
+    )
+    near = request("g", pods(1, 1), data=uses(("d", 3)), expected_duration_s=100 * 3600)
+    decision = decided(near, worker(), worker("cloud"), rules=rules)
+    held = 120_000 * 8 / 10
+    amounts = [on(decision, c).total_usd_micro for c in ("onprem", "cloud")]
+    assert amounts == [3000 * USD, 2200 * USD + round(held * 28 * USD / 3600)]
+    assert decision.chosen == "cloud", "2947 < 3000: with one epoch more it is not"
+    again = replace(near, declared=replace(near.declared, data=uses(("d", 4))))
+    assert decided(again, worker(), worker("cloud"), rules=rules).chosen == "onprem"
 
 
 def test_fr_sco_14_a_full_cluster_at_price_zero_is_no_choice() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from dispatcher.core.errors import Fatal
 from dispatcher.core.ids import ClusterName
+from dispatcher.core.policy import EgressTier, PriceBook
 from dispatcher.core.prices import compute_amount
 from dispatcher.sim.contenders_all import CONTENDERS, as_told
 from dispatcher.sim.engine import run
@@ -94,6 +95,49 @@ def test_data_from_afar_is_paid_for_and_waited_for_while_the_gpus_are_held() -> 
     assert found.egress_bytes == RADAR.size_bytes
     assert found.egress_usd_micro == 90 * price.usd_micro_per_gb
     assert found.runs == (Run("onprem-eu", "h100", 11, 611 + fetch_s),)
+
+
+def test_of_a_route_with_tiers_the_whole_transfer_counts_and_a_peering_goes_first() -> None:
+    """90 GB: $9 by the first tier of one way, whose last tier is the cheapest price of all; $4.50 by the other."""
+    made = scenario(
+        sim_job("reader", lasts=600, data=(Reading("radar"),)), data=(replace(RADAR, regions=("us-ohio", "fr-paris")),)
+    )
+    setup = set_up(made)
+    prices = setup.policy.prices
+    there = [at for at in prices.egress if at[1] == "de-stuttgart" and at[0] in ("us-ohio", "fr-paris")]
+    tiered = {at: replace(prices.egress[at], usd_micro_per_gb=50_000) for at in there}
+    ohio = next(at for at in there if at[0] == "us-ohio")
+    tiered[ohio] = replace(prices.egress[ohio], usd_micro_per_gb=1_000, tiers=(EgressTier(10**13, 100_000),))
+    book = replace(prices, egress={**prices.egress, **tiered})
+
+    def paid(book: PriceBook) -> int:
+        found = run(replace(setup, policy=replace(setup.policy, prices=book)), CONTENDERS["home-only"].factory)
+        return found.outcomes[0].egress_usd_micro
+
+    assert paid(book) == 90 * 50_000
+    site = setup.policy.clusters[ClusterName("onprem-eu")]
+    store = next(s for s in setup.policy.stores.values() if s.region == "us-ohio")
+    peering = replace(prices.egress[ohio], usd_micro_per_gb=2_000)
+    ends = (store.provider, store.region, site.provider, site.region)
+    assert paid(replace(book, peerings={ends: peering})) == 90 * 2_000
+
+
+def test_capacity_under_contract_costs_what_using_it_adds() -> None:
+    setup = set_up(scenario(sim_job("alone", lasts=600)))
+    policy, name = setup.policy, ClusterName("onprem-eu")
+    site = policy.clusters[name]
+    (flavor,) = site.flavors.values()
+    under = replace(flavor, reserved_until=setup.start.date())
+    clusters = {**policy.clusters, name: replace(site, flavors={under.name: under})}
+    compute = {
+        at: replace(price, marginal_usd_micro_per_hour=300_000) if at[:2] == (site.provider, site.region) else price
+        for at, price in policy.prices.compute.items()
+    }
+    changed = replace(policy, clusters=clusters, prices=replace(policy.prices, compute=compute))
+
+    (found,) = run(replace(setup, policy=changed), CONTENDERS["home-only"].factory).outcomes
+
+    assert dict(found.costs)["run"] == 8 * 600 * 300_000 // 3600
 
 
 def test_where_the_data_lies_nothing_is_paid_for_it() -> None:

@@ -9,14 +9,17 @@ blueprint). Amounts are integer micro-USD, each line rounded half up once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from dispatcher.core.context import Context
 from dispatcher.core.decision import Term
+from dispatcher.core.terms.arriving import held_s
 from dispatcher.core.terms.data import data_in
 from dispatcher.core.terms.energy import energy
 from dispatcher.core.terms.home import home
 from dispatcher.core.terms.interruption import interruption
 from dispatcher.core.terms.latency import latency
+from dispatcher.core.terms.routes import cheapest_route
 from dispatcher.core.terms.run import run
 from dispatcher.core.terms.stranded import stranded
 from dispatcher.core.terms.waiting import waiting
@@ -24,9 +27,18 @@ from dispatcher.core.terms.waiting import waiting
 TermFunction = Callable[[Context], Term]
 
 
-def price(context: Context) -> tuple[Term, ...]:
-    """All terms of a candidate, in the order of `TERMS`."""
-    return tuple([term(context) for term in TERMS])
+class Priced(NamedTuple):
+    """All terms of a candidate, in the order of `TERMS`, and for how long it would be held there before it works."""
+
+    terms: tuple[Term, ...]
+    held_s: int
+
+
+def price(context: Context) -> Priced:
+    """What a candidate costs, by the ways on which its data comes."""
+    uses = context.request.declared.data
+    seen = context.by_ways(tuple([cheapest_route(context, use) for use in uses])) if uses else context
+    return Priced(tuple([term(seen) for term in TERMS]), held_s(seen))
 
 
 def total_of(terms: tuple[Term, ...]) -> int | None:

@@ -8,7 +8,7 @@ from dispatcher.core.context import Context
 from dispatcher.core.decision import Incoming, Line, Rejection, Term, TermKind
 from dispatcher.core.terms.bills import billed
 from dispatcher.core.terms.homeward import checkpoint_of, read_back
-from dispatcher.core.terms.routes import cheapest_route, is_cached
+from dispatcher.core.terms.routes import is_cached
 
 
 def data_in(context: Context) -> Term:
@@ -18,17 +18,18 @@ def data_in(context: Context) -> Term:
     incoming: list[Incoming] = []
     if context.site is None:
         return Term(TermKind.DATA_IN, None)
-    for use in context.request.declared.data:
-        route = cheapest_route(context, use)
+    for route in context.ways:
         if isinstance(route, Rejection):
             return Term(TermKind.DATA_IN, None, tuple(bill), route)
         bill.extend(route.lines())
-        if is_cached(context.site, route.data_set) and not route.is_local:
-            incoming.append(Incoming(use.data_set, route.alone_s, route.data_set.size_bytes))
-    saved = checkpoint_of(context)
-    if saved is not None and context.request.attempt > 1:
-        line = read_back(context, saved)
-        if line is not None:
-            bill.append(line)
+        data_set = route.data_set
+        if is_cached(context.site, data_set) and not route.is_local:
+            incoming.append(Incoming(data_set.name, route.alone_s, data_set.size_bytes))
+    saved = checkpoint_of(context) if context.request.attempt > 1 else None
+    if saved is not None:
+        lines = read_back(context, saved)
+        if isinstance(lines, Rejection):
+            return Term(TermKind.DATA_IN, None, tuple(bill), lines)
+        bill.extend(lines)
     found = billed(TermKind.DATA_IN, bill)
     return replace(found, incoming=tuple(incoming)) if incoming else found

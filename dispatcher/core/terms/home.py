@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dispatcher.core.context import Context
 from dispatcher.core.decision import Line, Rejection, Term, TermKind
+from dispatcher.core.offers import lasting_s
 from dispatcher.core.terms.bills import billed
 from dispatcher.core.terms.homeward import Written, checkpoint_of, outputs_of, sent
 
@@ -28,9 +29,10 @@ def home(context: Context) -> Term:
 
 
 def _times(context: Context, written: Written) -> int | None:
-    """Outputs are written once; checkpoints as often as their interval fits into the run, and once at least."""
+    """Outputs are written once; checkpoints as often as their interval fits into the run as long as it lasts there, and
+    once at least."""
     if written.what == "outputs":
         return 1
     if written.interval_s is None:
         return None
-    return max(1, context.setting.estimate.duration_s // written.interval_s)
+    return max(1, lasting_s(context.offers, context.setting.estimate.duration_s) // written.interval_s)

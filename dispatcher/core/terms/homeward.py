@@ -71,35 +71,44 @@ def write_time_s(context: Context, written: Written) -> int | None:
     return transfer_time_s(price, written.size_bytes, 1)
 
 
-def read_back(context: Context, saved: Written) -> Line | None:
-    """The bill of reading a checkpoint; None where it is near. What is not known of it is `home`'s to tell, which
-    goes the same way."""
-    price = way_back(context, saved)
-    if saved.size_bytes is None or price is None:
-        return None
-    amount = transfer_amount(price, saved.size_bytes, 1)
-    what = f"checkpoint from {saved.store.name} ({saved.store.region})"
-    return Line(what, saved.size_bytes, "byte", mean_price(price, saved.size_bytes), amount, price.source)
+def read_back(context: Context, saved: Written) -> tuple[Line, ...] | Rejection:
+    """The bill of reading a checkpoint, or what is not known; no line where it is near. The way to the candidate is
+    another than the one home, with a price of its own."""
+    price, where = way_back(context, saved.store), f"{saved.store.name} ({saved.store.region})"
+    requests = _requests(context, saved.store)
+    missing = price if isinstance(price, Reason) else requests if isinstance(requests, Reason) else None
+    if missing is not None:
+        wanted = (context.site.region,) if context.site is not None else ()
+        detail = Detail(f"{saved.what} in {saved.store.name}", expected=wanted, seen=(saved.store.region,))
+        return Rejection(missing, Resolver.OPERATOR, detail)
+    assert not isinstance(price, Reason)
+    assert not isinstance(requests, Reason)
+    near, lines = price is None or price.is_free, list[Line]()
+    if saved.size_bytes is None:
+        return () if near and requests is None else _unread(context, saved)
+    if price is not None:
+        lines.append(_transfer(f"{saved.what} from {where}", price, saved.size_bytes, 1))
+    if requests is not None:
+        count, each = requests_of(requests, saved.size_bytes, None), requests.usd_micro_per_million_reads
+        lines.append(_requested(f"reads of {saved.what} at {saved.store.name}", count, each, requests.source))
+    return tuple(lines)
 
 
-def read_back_s(context: Context, saved: Written) -> int | None:
-    price = way_back(context, saved)
-    return transfer_time_s(price, saved.size_bytes, 1) if price is not None and saved.size_bytes is not None else None
+def way_back(context: Context, store: Store) -> EgressPrice | Reason | None:
+    """The price from a store to the candidate; None: within its region, for nothing."""
+    if context.site is None:
+        return Reason.EGRESS_UNKNOWN
+    here, there = (context.site.provider, context.site.region), (store.provider, store.region)
+    return route_price(there, here, context.policy.prices, context.dated)
 
 
-def way_back(context: Context, saved: Written) -> EgressPrice | None:
-    """The price from the store to the candidate; None: near, or not known."""
-    assert context.site is not None
-    here, there = (context.site.provider, context.site.region), (saved.store.provider, saved.store.region)
-    price = route_price(there, here, context.policy.prices, context.dated)
-    return price if isinstance(price, EgressPrice) else None
+def _requests(context: Context, store: Store) -> RequestPrice | Reason | None:
+    return request_price((store.provider, store.region), context.policy.prices, context.dated)
 
 
 def sent(context: Context, written: Written, times: int | None) -> tuple[Line, ...] | Rejection:
     """The bill of writing something `times` times over (None: not known how often), or what is not known."""
-    price = way_home(context, written.store)
-    asked = (written.store.provider, written.store.region)
-    requests = request_price(asked, context.policy.prices, context.dated)
+    price, requests = way_home(context, written.store), _requests(context, written.store)
     for missing in (price, requests):
         if isinstance(missing, Reason):
             seen = (context.site.region,) if context.site is not None else ()
@@ -118,27 +127,30 @@ def sent(context: Context, written: Written, times: int | None) -> tuple[Line, .
 def _lines(
     written: Written, size: int, times: int, price: EgressPrice | None, requests: RequestPrice | None
 ) -> list[Line]:
-    lines: list[Line] = []
     what = f"{written.what} to {written.store.name} ({written.store.region}) x {times}"
-    if price is None:
-        lines.append(Line(what, 0, "byte", 0, 0))
-    else:
-        amount = transfer_amount(price, size, times)
-        lines.append(Line(what, size * times, "byte", mean_price(price, size * times), amount, price.source))
+    lines = [_transfer(what, price, size, times) if price is not None else Line(what, 0, "byte", 0, 0)]
     if requests is not None:
-        count = requests_of(requests, size, None) * times
-        each = requests.usd_micro_per_million_writes
-        lines.append(
-            Line(
-                f"writes of {written.what} at {written.store.name}",
-                count,
-                "request",
-                each,
-                request_amount(each, count),
-                requests.source,
-            )
-        )
+        count, each = requests_of(requests, size, None) * times, requests.usd_micro_per_million_writes
+        lines.append(_requested(f"writes of {written.what} at {written.store.name}", count, each, requests.source))
     return lines
+
+
+def _transfer(what: str, price: EgressPrice, size: int, times: int) -> Line:
+    amount = transfer_amount(price, size, times)
+    return Line(what, size * times, "byte", mean_price(price, size * times), amount, price.source)
+
+
+def _requested(what: str, count: int, each_usd_micro: int, source: str) -> Line:
+    return Line(what, count, "request", each_usd_micro, request_amount(each_usd_micro, count), source)
+
+
+def _unread(context: Context, saved: Written) -> tuple[Line, ...] | Rejection:
+    """As `_unknown`, of what is to be read."""
+    missing, penalty = f"{saved.what}-size", context.policy.prices.unknown_home_usd_micro
+    if penalty is None:
+        detail = Detail(f"the {saved.what} in {saved.store.name}", expected=(missing,))
+        return Rejection(Reason.DATA_SIZE_UNKNOWN, Resolver.OWNER, detail)
+    return (Line(f"{missing} not known, from {saved.store.name}", 1, "penalty", penalty, penalty),)
 
 
 def _unknown(context: Context, written: Written) -> tuple[Line, ...] | Rejection:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from dispatcher.core.context import Context
 from dispatcher.core.decision import CheckpointAdvice, Detail, Line, Reason, Rejection, Resolver, Term, TermKind
+from dispatcher.core.offers import hourly_of, lasting_s
 from dispatcher.core.policy import ComputePrice, FlavorPolicy, Purchase
-from dispatcher.core.prices import best_interval_s, div_half_up
+from dispatcher.core.prices import best_interval_s, div_half_up, lost_to_interruptions
 from dispatcher.core.terms.bills import billed
 from dispatcher.core.terms.homeward import checkpoint_of, write_time_s
-from dispatcher.core.terms.run import hourly
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,13 @@ class Threat:
 
 
 def interruption(context: Context) -> Term:
-    """Expected interruptions x (work lost since the last checkpoint + restart), at what an hour of the gang costs and
-    what an hour of delay costs the class.
+    """Expected time lost to interruptions and restarts, at what an hour of the gang costs and what an hour of delay
+    costs the class.
 
     A node that the provider takes back (spot) or that fails stops the gang, so more nodes stop it more often; what a
-    queue has borrowed, its owner takes back at once. Without a checkpoint half of the run is lost on average, with
-    one half of its interval. A run on its own quota, on nodes of which no failures are known, is not threatened.
+    queue has borrowed, its owner takes back at once. What was done since the last checkpoint is done again, without one
+    all of it (prices.lost_to_interruptions). A run on its own quota, on nodes of which no failures are known, is not
+    threatened.
     """
     threats: list[Threat] = []
     for found in _threats(context):
@@ -39,28 +40,38 @@ def interruption(context: Context) -> Term:
         threats.append(found)
     if not threats:
         return Term(TermKind.INTERRUPTION, 0)
-    price = hourly(context)
+    price = hourly_of(context.offers)
     if price is None:
         return Term(TermKind.INTERRUPTION, None)
     price += context.setting.plan.delay_price_usd_micro_per_hour
-    lasting = _lasting_s(context)
-    lost = _lost_s(context, lasting)
-    advice = _advice(context, threats)
-    bill = [_line(threat, lasting, lost, price) for threat in threats]
-    return replace(billed(TermKind.INTERRUPTION, bill), advice=advice)
+    rate = _rate(threats)
+    bill = list(_lines(threats, rate, _lost_s(context, rate), price))
+    return replace(billed(TermKind.INTERRUPTION, bill), advice=_advice(context, rate))
 
 
-def _line(threat: Threat, lasting: int, lost: int, hourly_usd_micro: int) -> Line:
-    """One division an amount: expected interruptions are seldom whole."""
-    losses = lasting * threat.count * lost
-    return Line(
-        what=threat.what,
-        quantity=div_half_up(losses, threat.mean_time_s),
-        unit="second",
-        unit_price_usd_micro=hourly_usd_micro,
-        amount_usd_micro=div_half_up(losses * hourly_usd_micro, threat.mean_time_s * 3600),
-        source=threat.source,
-    )
+def _rate(threats: list[Threat]) -> tuple[int, int]:
+    """All interruptions a second. Rates add up; over a common denominator, so that nothing is rounded on the way."""
+    rate, whole = 0, 1
+    for threat in threats:
+        rate, whole = rate * threat.mean_time_s + threat.count * whole, whole * threat.mean_time_s
+    return rate, whole
+
+
+def _lines(
+    threats: list[Threat], rate: tuple[int, int], lost: tuple[int, int], hourly_usd_micro: int
+) -> Iterator[Line]:
+    """Each threat with its part of the loss. One division an amount: expected losses are seldom whole."""
+    (count, whole), (seconds, parts) = rate, lost
+    for threat in threats:
+        of_it, of_all = seconds * threat.count * (whole // threat.mean_time_s), parts * count
+        yield Line(
+            what=threat.what,
+            quantity=div_half_up(of_it, of_all),
+            unit="second",
+            unit_price_usd_micro=hourly_usd_micro,
+            amount_usd_micro=div_half_up(of_it * hourly_usd_micro, of_all * 3600),
+            source=threat.source,
+        )
 
 
 def _threats(context: Context) -> Iterator[Threat | Rejection]:
@@ -89,28 +100,21 @@ def _taken_back(price: ComputePrice | Rejection | None, flavor: FlavorPolicy, co
     return Threat(f"{flavor.name} nodes on spot x {count}", count, price.interruption_s, price.source)
 
 
-def _lasting_s(context: Context) -> int:
-    """How long the gang runs: as long as its slowest flavor."""
-    slowest = min([offer.speed for offer in context.offers if offer.flavor is not None], default=1000)
-    return div_half_up(context.setting.estimate.duration_s * 1000, slowest)
-
-
-def _lost_s(context: Context, lasting: int) -> int:
+def _lost_s(context: Context, rate: tuple[int, int]) -> tuple[int, int]:
+    lasting = lasting_s(context.offers, context.setting.estimate.duration_s)
     saved = checkpoint_of(context)
     interval = saved.interval_s if saved is not None else None
-    return (lasting if interval is None else min(interval, lasting)) // 2 + context.setting.plan.restart_s
+    stretch = lasting if interval is None else min(interval, lasting)
+    return lost_to_interruptions(lasting, stretch, context.setting.plan.restart_s, rate)
 
 
-def _advice(context: Context, threats: list[Threat]) -> CheckpointAdvice | None:
+def _advice(context: Context, rate: tuple[int, int]) -> CheckpointAdvice | None:
     """The interval that loses least here (prices.best_interval_s), where the owner keeps checkpoints at all."""
     saved = checkpoint_of(context)
     write = write_time_s(context, saved) if saved is not None else None
     if saved is None or not write:
         return None
-    # Rates add up; over a common denominator, so that nothing is rounded on the way.
-    whole, rate = 1, 0
-    for threat in threats:
-        whole, rate = whole * threat.mean_time_s, rate * threat.mean_time_s + threat.count * whole
-    mean = whole // rate
+    count, whole = rate
+    mean = whole // count
     best = best_interval_s(write, mean)
     return CheckpointAdvice(best, write, mean, saved.interval_s) if best is not None else None

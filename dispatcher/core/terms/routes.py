@@ -3,116 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dispatcher.core.context import Context
-from dispatcher.core.decision import Detail, Line, Reason, Rejection, Resolver
+from dispatcher.core.decision import Detail, Reason, Rejection, Resolver
 from dispatcher.core.ids import DataSetName
-from dispatcher.core.instants import stamp
 from dispatcher.core.legality import legal_sources
-from dispatcher.core.policy import ClusterPolicy, DataSet, EgressPrice, Policy, RequestPrice
-from dispatcher.core.prices import (
-    Site,
-    div_half_up,
-    mean_price,
-    request_amount,
-    request_price,
-    requests_of,
-    route_price,
-    transfer_amount,
-    transfer_time_s,
-)
+from dispatcher.core.offers import hourly_of
+from dispatcher.core.policy import ClusterPolicy, DataSet, Policy
+from dispatcher.core.prices import Site, carried_in_s, div_half_up, request_price, route_price, taken_mbit_s
 from dispatcher.core.snapshot import Cached
+from dispatcher.core.ways import Route
 from dispatcher.core.workload import DataUse
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """The cheapest way of one data set to a candidate.
-
-    `reads` is how often its bytes go that way: each read pays again (FR-SCO-15), but for a cluster whose cache can
-    hold it. `price` None: it is there, or in the same region for nothing. `requests` None: nobody bills them.
-    `cached` is set where somebody else's work brings it into the cache, or has: then `brought_s` is how long it would
-    take this run to bring it itself. `is_local`: the cluster is declared to hold it.
-    """
-
-    data_set: DataSet
-    reads: int
-    source: str
-    site: Site
-    price: EgressPrice | None
-    requests: RequestPrice | None = None
-    cached: Cached | None = None
-    brought_s: int | None = None
-    is_local: bool = False
-
-    @property
-    def egress_usd_micro(self) -> int:
-        return transfer_amount(self.price, self.data_set.size_bytes or 0, self.reads) if self.price else 0
-
-    @property
-    def request_count(self) -> int:
-        found, data_set = self.requests, self.data_set
-        return requests_of(found, data_set.size_bytes or 0, data_set.objects) * self.reads if found else 0
-
-    @property
-    def requests_usd_micro(self) -> int:
-        if self.requests is None:
-            return 0
-        return request_amount(self.requests.usd_micro_per_million_reads, self.request_count)
-
-    @property
-    def amount_usd_micro(self) -> int:
-        return self.egress_usd_micro + self.requests_usd_micro
-
-    @property
-    def time_s(self) -> int | None:
-        """Until the data is there, from when the way begins."""
-        if self.cached is not None:
-            return 0 if self.cached.there else _seconds(self.cached)
-        return transfer_time_s(self.price, self.data_set.size_bytes or 0, self.reads) if self.price else 0
-
-    @property
-    def alone_s(self) -> int | None:
-        """How long it takes this run to bring it into the cache, where nobody else does; None = not known. What comes
-        from a store of the region comes as the run reads it, and nobody knows how fast."""
-        if self.cached is not None:
-            return self.brought_s
-        return self.time_s if self.price is not None else None
-
-    @property
-    def needs_size(self) -> bool:
-        """Whether its cost cannot be known without the size of the data set."""
-        return self.price is not None or (self.requests is not None and self.data_set.objects is None)
-
-    def lines(self) -> Iterator[Line]:
-        name = self.data_set.name
-        if self.cached is not None and self.cached.there:
-            yield Line(f"{name}, in the cache since {stamp(self.cached.there_at)}", 0, "byte", 0, 0)
-        elif self.cached is not None:
-            until = stamp(self.cached.there_at)
-            yield Line(f"{name}, on its way for {self.source} until {until}", 0, "byte", 0, 0)
-        elif self.price is None:
-            yield Line(f"{name}, already in {self.source}", 0, "byte", 0, 0)
-        else:
-            via = f", {self.price.via}" if self.price.via else ""
-            yield Line(
-                what=f"{name} from {self.source} ({self.site[1]}{via}) x {self.reads}",
-                quantity=(self.data_set.size_bytes or 0) * self.reads,
-                unit="byte",
-                unit_price_usd_micro=mean_price(self.price, (self.data_set.size_bytes or 0) * self.reads),
-                amount_usd_micro=self.egress_usd_micro,
-                source=self.price.source,
-            )
-        if self.requests is not None:
-            yield Line(
-                what=f"reads of {name} at {self.source}",
-                quantity=self.request_count,
-                unit="request",
-                unit_price_usd_micro=self.requests.usd_micro_per_million_reads,
-                amount_usd_micro=self.requests_usd_micro,
-                source=self.requests.source,
-            )
 
 
 def cheapest_route(context: Context, use: DataUse) -> Route | Rejection:
@@ -136,9 +38,18 @@ def cheapest_route(context: Context, use: DataUse) -> Route | Rejection:
 
 
 def _cost(context: Context, route: Route) -> int:
-    """Its way and the wait for it, as the terms have them: what others bring is shared only where that is no dearer."""
-    hourly = context.setting.plan.delay_price_usd_micro_per_hour
-    return route.amount_usd_micro + div_half_up((route.time_s or 0) * hourly, 3600)
+    """Its way and the wait for it, as the terms have them: a slow way for nothing is not the cheapest, and what others
+    bring is shared only where that is no dearer."""
+    hourly = context.setting.plan.delay_price_usd_micro_per_hour + (hourly_of(context.offers) or 0)
+    return route.amount_usd_micro + div_half_up((taken_s(context, route) or 0) * hourly, 3600)
+
+
+def taken_s(context: Context, route: Route) -> int | None:
+    """Until its data is there, by what its way is taken to carry; None: nobody can say."""
+    if route.price is None or route.cached is not None:
+        return route.time_s
+    mbit_s = taken_mbit_s(route.price, context.policy.prices, context.dated)
+    return carried_in_s(mbit_s, (route.data_set.size_bytes or 0) * route.reads) if mbit_s is not None else None
 
 
 def _fetched(context: Context, use: DataUse, data_set: DataSet, site: ClusterPolicy) -> Route | Rejection:
@@ -149,7 +60,7 @@ def _fetched(context: Context, use: DataUse, data_set: DataSet, site: ClusterPol
     known = [route for route in found if isinstance(route, Route)]
     routes = [route for route in known if data_set.size_bytes is not None or not route.needs_size]
     if routes:
-        return min(routes, key=lambda route: (route.amount_usd_micro, route.source))
+        return min(routes, key=lambda route: (_cost(context, route), route.source)) if len(routes) > 1 else routes[0]
     if known:
         return Rejection(Reason.DATA_SIZE_UNKNOWN, Resolver.OPERATOR, Detail(use.data_set))
     if not found:
@@ -176,10 +87,6 @@ def _in_cache(context: Context, data_set: DataSet, site: ClusterPolicy) -> Cache
                 promise = (hold.workload_key, hold.decision, hold.made_at)
                 return Cached(data_set.name, data_set.size_bytes, *promise, at, there=False)
     return None
-
-
-def _seconds(coming: Cached) -> int:
-    return max(0, int((coming.there_at - coming.began_at).total_seconds()))
 
 
 _Replica = tuple[str, Site, bool]

@@ -51,6 +51,27 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """Of a seed on average, rounded: jobs that never ended, copies on workers, runs that were stopped for others, and
+    those of them from which nobody gained."""
+
+    unfinished: int
+    copies: int
+    preemptions: int
+    needless_preemptions: int
+
+    @classmethod
+    def of(cls, outcomes: Sequence[JobOutcome], seeds: int) -> Counts:
+        sums = (
+            sum(o.finish_s is None for o in outcomes),
+            sum(o.copies for o in outcomes),
+            sum(o.preemptions for o in outcomes),
+            sum(o.needless_preemptions for o in outcomes),
+        )
+        return cls(*(div_half_up(whole, seeds) for whole in sums))
+
+
+@dataclass(frozen=True, slots=True)
 class GroupSummary:
     """A group of jobs: all, those of one class, or the large gangs. Times in seconds, money in micro-USD, utilisation
     in permille of the fleet. A job that never ran or never ended counts as if it had at the end of the simulation:
@@ -67,6 +88,7 @@ class GroupSummary:
     completion_ratio: Ratio | None
     cost_ratio: Ratio | None
     egress_ratio: Ratio | None
+    counts: Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +102,6 @@ class ContenderSummary:
     cost_usd_micro: int
     egress_usd_micro: int
     egress_bytes: int
-    unfinished: int
-    copies: int
-    preemptions: int
-    needless_preemptions: int
 
     @property
     def all_jobs(self) -> GroupSummary:
@@ -137,10 +155,6 @@ def _contender(results: Sequence[ContenderResult], first: Sequence[ContenderResu
         cost_usd_micro=of_a_seed(lambda o: o.cost_usd_micro),
         egress_usd_micro=of_a_seed(lambda o: o.egress_usd_micro),
         egress_bytes=of_a_seed(lambda o: o.egress_bytes),
-        unfinished=of_a_seed(lambda o: int(o.finish_s is None)),
-        copies=of_a_seed(lambda o: o.copies),
-        preemptions=of_a_seed(lambda o: o.preemptions),
-        needless_preemptions=of_a_seed(lambda o: o.needless_preemptions),
     )
 
 
@@ -185,6 +199,7 @@ def _group(
         completion_ratio=ratio(_completion_s),
         cost_ratio=ratio(_cost),
         egress_ratio=ratio(_egress),
+        counts=Counts.of([o for o, _ in own], len(results)),
     )
 
 

@@ -73,10 +73,10 @@ def _total_cells(summary: ContenderSummary) -> tuple[str, ...]:
         usd(summary.egress_usd_micro),
         _ratio(jobs.egress_ratio),
         _percent(jobs.used.mean) if jobs.used else _NOTHING,
-        str(summary.copies),
-        str(summary.preemptions),
-        str(summary.needless_preemptions),
-        str(summary.unfinished),
+        str(jobs.counts.copies),
+        str(jobs.counts.preemptions),
+        str(jobs.counts.needless_preemptions),
+        str(jobs.counts.unfinished),
     )
 
 
