@@ -13,6 +13,7 @@ from rich.text import Text
 from dispatcher.cli.printing import clock, grid
 from dispatcher.core.idle import Stage
 from dispatcher.core.snapshot import Link
+from dispatcher.core.units import counted
 from dispatcher.web.models import (
     ClusterList,
     ClusterView,
@@ -264,7 +265,7 @@ def _seen(item: ClusterView) -> str:
     if stopped:
         parts.append(f"stopped queues: {', '.join(stopped)}")
     if item.ghosts:
-        parts.append(f"{len(item.ghosts)} ghost{'s' if len(item.ghosts) > 1 else ''} (-o wide)")
+        parts.append(f"{counted(len(item.ghosts), 'ghost')} (-o wide)")
     return "; ".join(parts)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dispatcher.core.energy import EndedRun
-from dispatcher.core.units import span
+from dispatcher.core.units import counted, span
 
 
 def run_text(run: EndedRun) -> str:
     """Where and for how long it ran, and what that took."""
-    gpus = f", {run.gpus} GPU{'s' if run.gpus > 1 else ''}" if run.gpus else ""
+    gpus = f", {counted(run.gpus, 'GPU')}" if run.gpus else ""
     where = f"{span(run.lasted_s)} on {run.drawn.cluster}{gpus}"
     if run.watt_hours is None:
         return f"{where}: energy not known (fleet.yaml: energy_factor, watts)"

@@ -7,7 +7,7 @@ from datetime import datetime
 from dispatcher.core.ghosts import Ghost, GhostKind
 from dispatcher.core.headroom import Headroom
 from dispatcher.core.resources import is_gpu
-from dispatcher.core.units import quantity, span
+from dispatcher.core.units import counted, quantity, span
 
 
 def gap_text(found: Headroom) -> str:
@@ -28,8 +28,15 @@ def ghost_text(ghost: Ghost, now: datetime) -> str:
     """What is charged, and what has been missing for how long."""
     lasts = span(int((now - ghost.since).total_seconds()))
     if ghost.kind is GhostKind.NODE_GONE:
-        return f"{ghost.pods} pods are on node {ghost.name}, which has not been there for {lasts}"
-    room = f"{ghost.gpus} GPUs" if ghost.gpus else f"room for {ghost.pods} pods"
+        are = f"{counted(ghost.pods, 'pod')} {_be(ghost.pods)}"
+        return f"{are} on node {ghost.name}, which has not been there for {lasts}"
+    room = f"room for {counted(ghost.pods, 'pod')} is"
+    if ghost.gpus:
+        room = f"{counted(ghost.gpus, 'GPU')} {_be(ghost.gpus)}"
     if ghost.kind is GhostKind.NO_COPY:
-        return f"{room} are promised to {ghost.name}, of which no copy has come for {lasts}"
-    return f"{room} are taken by {ghost.name}, of which no pod has been on a node for {lasts}"
+        return f"{room} promised to {ghost.name}, of which no copy has come for {lasts}"
+    return f"{room} taken by {ghost.name}, of which no pod has been on a node for {lasts}"
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"

@@ -38,6 +38,11 @@ def quantity(resource: str | None, amount: int) -> str:
     return str(amount)
 
 
+def counted(count: int, thing: str) -> str:
+    """So many of a thing ("1 GPU", "2 GPUs")."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def span(seconds: int) -> str:
     """A length of time by its two largest units ("2 d 4 h", "90 s")."""
     if seconds < 120:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import cast
+from typing import NamedTuple, cast
 
 import pytest
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.console import Console
 from dispatcher.cli.doctor_daemon import ask_daemon
 from dispatcher.cli.show_lists import clusters_page
 from dispatcher.core.doctor import Code, diagnose
+from dispatcher.core.explain_room import ghost_text
 from dispatcher.core.ghosts import GHOST_AFTER_S, Ghost, GhostKind, Sightings, look, promises
 from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.ports import Store
@@ -157,6 +158,12 @@ def test_while_the_hub_is_away_no_copy_can_be_expected_and_that_time_does_not_co
     assert [(ghost.kind, ghost.since) for ghost in late] == [(GhostKind.NO_COPY, LATER)]
 
 
+class Charged(NamedTuple):
+    kind: GhostKind
+    pods: int
+    gpus: int | None = None
+
+
 # --- shown -------------------------------------------------------------------------------------------------------
 
 
@@ -187,6 +194,25 @@ def test_fr_sco_12_ghosts_are_shown_and_counted() -> None:
     exposed = metrics.text().decode()
     assert 'entrepot_ghosts{cluster="onprem-1",kind="no-pods"} 1.0' in exposed
     assert 'entrepot_ghosts{cluster="onprem-1",kind="no-copy"} 0.0' in exposed
+
+
+@pytest.mark.parametrize(
+    ("ghost", "text"),
+    [
+        pytest.param(Charged(GhostKind.NODE_GONE, 1), "1 pod is on node x, which", id="one pod on a node that is gone"),
+        pytest.param(Charged(GhostKind.NODE_GONE, 2), "2 pods are on node x, which", id="two pods on such a node"),
+        pytest.param(Charged(GhostKind.NO_PODS, 1, 1), "1 GPU is taken by x, of", id="one GPU without a pod"),
+        pytest.param(Charged(GhostKind.NO_PODS, 1, 2), "2 GPUs are taken by x, of", id="two GPUs without a pod"),
+        pytest.param(
+            Charged(GhostKind.NO_COPY, 1, 0), "room for 1 pod is promised to x, of", id="one pod without GPUs"
+        ),
+        pytest.param(Charged(GhostKind.NO_COPY, 3, 0), "room for 3 pods is promised to x, of", id="three of them"),
+    ],
+)
+def test_a_ghost_is_told_in_the_right_number(ghost: Charged, text: str) -> None:
+    assert ghost_text(Ghost(ClusterName("onprem-1"), ghost.kind, "x", NOW, ghost.pods, ghost.gpus), NOW).startswith(
+        text
+    )
 
 
 @pytest.mark.parametrize(("hub_s", "told"), [(1, ["no-copy"]), (600, [])], ids=["seen", "away"])
