@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
 from dispatcher.core.policy import ClusterPolicy
@@ -66,27 +67,35 @@ class EndedRun:
         return max(0, (self.ended_at - self.begun_at) // timedelta(milliseconds=1))
 
 
+class Given(NamedTuple):
+    """What a pod set has where it runs: its flavor, and how many pods. Those are fewer than the job asks for where it
+    lets itself be admitted in part."""
+
+    flavor: FlavorName
+    pods: int
+
+
 def drawn_by(
-    workload: HubWorkload, cluster: ClusterName, flavors: Mapping[str, FlavorName], site: ClusterPolicy | None
+    workload: HubWorkload, cluster: ClusterName, given: Mapping[str, Given], site: ClusterPolicy | None
 ) -> Drawn:
-    """What a workload draws on the flavors that its pod sets have. As in the term, what runs beside GPUs draws from
-    their nodes' share."""
+    """What a workload draws by what its pod sets have. As in the term, what runs beside GPUs draws from their nodes'
+    share."""
     grid = site.grid_g_per_kwh if site is not None else None
-    return Drawn(workload.key, cluster, _draw_mw(workload, flavors, site), grid)
+    return Drawn(workload.key, cluster, _draw_mw(workload, given, site), grid)
 
 
-def _draw_mw(workload: HubWorkload, flavors: Mapping[str, FlavorName], site: ClusterPolicy | None) -> int | None:
+def _draw_mw(workload: HubWorkload, given: Mapping[str, Given], site: ClusterPolicy | None) -> int | None:
     if site is None or site.energy_permille is None:
         return None
     total = 0
     for pod_set in workload.pod_sets:
-        name = flavors.get(pod_set.name)
-        flavor = site.flavors.get(name) if name is not None else None
-        if flavor is None:
+        has = given.get(pod_set.name)
+        flavor = site.flavors.get(has.flavor) if has is not None else None
+        if has is None or flavor is None:
             return None
         if flavor.product is not None and not pod_set.per_pod.gpus():
             continue
         if flavor.watts is None:
             return None
-        total += pod_set.count * pod_set.per_pod.billed_milli() * flavor.watts
+        total += has.pods * pod_set.per_pod.billed_milli() * flavor.watts
     return div_half_up(total * site.energy_permille, 1000)

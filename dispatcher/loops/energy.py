@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from datetime import datetime
 
-from dispatcher.core.energy import Drawn, drawn_by
-from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
+from dispatcher.core.energy import Drawn, Given, drawn_by
+from dispatcher.core.ids import ClusterName, WorkloadUid
 from dispatcher.core.shares import Run
 from dispatcher.core.snapshot import WorkerView
 from dispatcher.core.workload import HubWorkload
@@ -31,21 +31,25 @@ def drawn_now(
         if workload is None or cluster is None or workload.admitted_at != usage.begun_at:
             continue
         given, site = _given(workload, views.get(cluster)), state.policy.clusters.get(cluster)
-        if flavors := given or _decided(workload, cluster, state):
-            drawn = drawn_by(workload, cluster, flavors, site)
+        if known := given or _decided(workload, cluster, state):
+            drawn = drawn_by(workload, cluster, known, site)
             found[uid, usage.begun_at] = replace(drawn, guessed=not given or site is None)
     return found
 
 
-def _given(workload: HubWorkload, view: WorkerView | None) -> Mapping[str, FlavorName]:
+def _given(workload: HubWorkload, view: WorkerView | None) -> Mapping[str, Given]:
     copy = view.copies.get((workload.namespace, workload.name)) if view is not None else None
     if copy is None or not copy.ours:
         return {}
-    flavors = {name: flavor for name, _, _, flavor in copy.pod_sets if flavor is not None}
-    return flavors if len(flavors) == len(copy.pod_sets) else {}
+    given = {name: Given(flavor, pods) for name, pods, _, flavor in copy.pod_sets if flavor is not None}
+    return given if len(given) == len(copy.pod_sets) else {}
 
 
-def _decided(workload: HubWorkload, cluster: ClusterName, state: FleetState) -> Mapping[str, FlavorName]:
+def _decided(workload: HubWorkload, cluster: ClusterName, state: FleetState) -> Mapping[str, Given]:
     decision = state.latest.get(workload.uid)
     there = decision.candidate(cluster) if decision is not None else None
-    return {placed.pod_set: placed.flavor for placed in reversed(there.placements)} if there is not None else {}
+    return (
+        {placed.pod_set: Given(placed.flavor, placed.pods) for placed in reversed(there.placements)}
+        if there is not None
+        else {}
+    )

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from dispatcher.core.energy import Drawn, EndedRun, drawn_by
+from dispatcher.core.energy import Drawn, EndedRun, Given, drawn_by
 from dispatcher.core.explain_energy import run_text
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.policy import ClusterPolicy
@@ -67,7 +67,13 @@ BOTH = {"main": FlavorName("h100"), "cores": CPU_FLAVOR}
 def test_what_a_run_draws(
     pod_sets: tuple[PodSet, ...], flavors: Mapping[str, FlavorName], known: ClusterPolicy | None, draw_mw: int | None
 ) -> None:
-    assert drawn_by(workload(*pod_sets), ONPREM, flavors, known).draw_mw == draw_mw
+    given = {each.name: Given(flavors[each.name], each.count) for each in pod_sets if each.name in flavors}
+    assert drawn_by(workload(*pod_sets), ONPREM, given, known).draw_mw == draw_mw
+
+
+def test_pods_that_were_not_admitted_draw_nothing() -> None:
+    given = {"main": Given(FlavorName("h100"), 1)}
+    assert drawn_by(workload(GPUS), ONPREM, given, declared()).draw_mw == 8 * 700 * 1200
 
 
 def ran(seconds: float, draw_mw: int | None = 13_440_000, grid: int | None = 300) -> EndedRun:
