@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -10,7 +10,7 @@ from connectors.embedded.manifests import FlavorResource, QueueSpec
 from connectors.embedded.matching import flavor_matches, tolerates
 from connectors.embedded.objects import Assignment
 from connectors.embedded.quota import QuotaNode
-from connectors.embedded.topology import flavor_refuses
+from connectors.embedded.topology import flavor_refuses, units
 from dispatcher.core.ids import FlavorName
 from dispatcher.core.resources import PODS
 from dispatcher.core.snapshot import FlavorView, ResourceGroup
@@ -41,39 +41,45 @@ def assign(
     flavors: Mapping[FlavorName, FlavorView],
     may_preempt: bool,
 ) -> Verdict:
-    """Give every pod set a flavor per resource group, in order of the pod sets, each seeing what those before took.
+    """Give every pod set a flavor per resource group, in order of the pod sets, each seeing what those before took. Pod
+    sets of one topology group are given theirs together, for what they ask for in sum.
 
     All resources of a group take the same flavor (kueue-contract section 12). The first flavor that fits wins; where
     none does, the first that preemption could make fit.
     """
     taken: dict[FlavorResource, int] = {}
-    chosen: list[tuple[tuple[str, FlavorName], ...]] = []
+    chosen: dict[int, tuple[tuple[str, FlavorName], ...]] = {}
     mode, messages = Mode.FIT, []
-    for pod_set in pod_sets:
-        totals = _totals(pod_set, queue)
+    for unit in units(pod_sets):
+        of_each = {id(pod_set): _totals(pod_set, queue) for pod_set in unit}
+        totals: dict[str, int] = {}
+        for amounts in of_each.values():
+            for name, value in amounts.items():
+                totals[name] = totals.get(name, 0) + value
         picked: dict[str, FlavorName] = {}
         for group in queue.view.groups:
             wanted = {name: totals.pop(name) for name in group.resources if name in totals}
             if not wanted:
                 continue
-            flavor, group_mode, why = _pick(pod_set, group, wanted, _Offer(queue, node, flavors, taken, may_preempt))
+            flavor, group_mode, why = _pick(unit, group, wanted, _Offer(queue, node, flavors, taken, may_preempt))
             mode = min(mode, group_mode)
             if why:
                 messages.append(why)
             if flavor is None:
-                return Verdict(Mode.NO_FIT, None, _message(pod_set.name, messages))
+                return Verdict(Mode.NO_FIT, None, _message(unit[0].name, messages))
             picked.update(dict.fromkeys(wanted, flavor))
             for resource, value in wanted.items():
                 taken[flavor, resource] = taken.get((flavor, resource), 0) + value
         uncovered = sorted(name for name, value in totals.items() if value > 0)
         if uncovered:
             text = f"resource {uncovered[0]} unavailable in ClusterQueue"
-            return Verdict(Mode.NO_FIT, None, _message(pod_set.name, [text]))
-        chosen.append(tuple(sorted(picked.items())))
+            return Verdict(Mode.NO_FIT, None, _message(unit[0].name, [text]))
+        for each, amounts in of_each.items():
+            chosen[each] = tuple(sorted((key, value) for key, value in picked.items() if key in amounts))
     usage = tuple(sorted(taken.items()))
     borrows = any(node.borrows_with(key, value) for key, value in usage)
     message = "" if mode is Mode.FIT else _message(pod_sets[0].name, messages)
-    return Verdict(mode, Assignment(tuple(chosen), usage, borrows), message)
+    return Verdict(mode, Assignment(tuple(chosen[id(pod_set)] for pod_set in pod_sets), usage, borrows), message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ class _Offer:
 
 
 def _pick(
-    pod_set: PodSet, group: ResourceGroup, wanted: Mapping[str, int], offer: _Offer
+    unit: Sequence[PodSet], group: ResourceGroup, wanted: Mapping[str, int], offer: _Offer
 ) -> tuple[FlavorName | None, Mode, str]:
     fallback: FlavorName | None = None
     reasons: list[str] = []
@@ -95,16 +101,9 @@ def _pick(
         if flavor is None:
             reasons.append(f"flavor {name} not found")
             continue
-        if not tolerates((*pod_set.tolerations, *flavor_tolerations(flavor)), flavor.taints):
-            reasons.append(f"untolerated taint in flavor {name}")
-            continue
-        if flavor.topology is not None or pod_set.topology is not None:
-            refused = flavor_refuses(flavor, pod_set, wanted, _only_topologies(offer))
-            if refused:
-                reasons.append(refused)
-                continue
-        if not flavor_matches(dict(flavor.labels), pod_set.selector, pod_set.terms):
-            reasons.append(f"flavor {name} doesn't match node affinity")
+        refused = next((text for pod_set in unit if (text := _refuses(flavor, pod_set, wanted, offer))), "")
+        if refused:
+            reasons.append(refused)
             continue
         mode, why = _fits(name, wanted, offer)
         if mode is Mode.FIT:
@@ -114,6 +113,20 @@ def _pick(
             fallback = name
     mode = Mode.NO_FIT if fallback is None else Mode.PREEMPT
     return fallback, mode, ", ".join(reasons)
+
+
+def _refuses(flavor: FlavorView, pod_set: PodSet, wanted: Mapping[str, int], offer: _Offer) -> str:
+    """Why a flavor is none for a pod set, whatever its quota, or nothing."""
+    if not tolerates((*pod_set.tolerations, *flavor_tolerations(flavor)), flavor.taints):
+        return f"untolerated taint in flavor {flavor.name}"
+    if flavor.topology is not None or pod_set.topology is not None:
+        asked = {name for name in wanted if name == PODS or pod_set.per_pod.get(name) > 0}
+        refused = flavor_refuses(flavor, pod_set, asked, _only_topologies(offer))
+        if refused:
+            return refused
+    if not flavor_matches(dict(flavor.labels), pod_set.selector, pod_set.terms):
+        return f"flavor {flavor.name} doesn't match node affinity"
+    return ""
 
 
 def _only_topologies(offer: _Offer) -> bool:

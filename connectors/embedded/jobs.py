@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Protocol
 
@@ -155,6 +155,13 @@ class JobRun:
             self._pool.create(pod)
             child.active[pod.seq] = pod
             self.active_pods += 1
+
+    def placed(self) -> Iterator[tuple[str, Pod]]:
+        """The pods that are on nodes, each with the node's name."""
+        for child in (child for children in self._children for child in children):
+            for pod in child.active.values():
+                if pod.node is not None:
+                    yield pod.node.view.name, pod
 
     def pod_bound(self) -> None:
         """A pod of this job is on a node."""

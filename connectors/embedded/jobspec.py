@@ -114,7 +114,7 @@ def job_of(manifest: Manifest) -> JobSpec:
             labels=dict(child(meta, "labels")),
             groups=groups,
             pod_sets=tuple(
-                _pod_set(name, group.jobs * group.parallelism, part["template"])
+                _pod_set(name, group, part["template"], group.parallelism if kind == "JobSet" else None)
                 for (name, _, part), group in zip(parts, groups, strict=True)
             ),
             ttl_s=spec.get("ttlSecondsAfterFinished"),
@@ -124,14 +124,21 @@ def job_of(manifest: Manifest) -> JobSpec:
         raise ManifestError(f"{kind} {text(meta, 'name')}: {error} is required") from error
 
 
-def _pod_set(name: str, count: int, template: Raw) -> Raw:
-    """A pod set as Kueue writes it, with what its template's annotations ask of topology-aware scheduling."""
+def _pod_set(name: str, group: PodGroup, template: Raw, usual_slice: int | None) -> Raw:
+    """A pod set as Kueue writes it, with what its template's annotations ask of topology-aware scheduling.
+
+    `usual_slice` is the size of a slice where nothing says one.
+    """
     asked = child(template, "metadata", "annotations")
     chosen = next((key for key in _TOPOLOGY if f"{_PREFIX}{key}-topology" in asked), None)
-    wish = {chosen: text(asked, f"{_PREFIX}{chosen}-topology")} if chosen is not None else {}
-    if f"{_PREFIX}slice-required-topology" in asked and f"{_PREFIX}slice-size" in asked:
+    wish: dict[str, Any] = {chosen: text(asked, f"{_PREFIX}{chosen}-topology")} if chosen is not None else {}
+    size = text(asked, f"{_PREFIX}slice-size") or usual_slice
+    if f"{_PREFIX}slice-required-topology" in asked and size:
         wish["podSetSliceRequiredTopology"] = text(asked, f"{_PREFIX}slice-required-topology")
-    found: dict[str, Any] = {"name": name, "count": count, "template": template}
+        wish["podSetSliceSize"] = int(size)
+    if f"{_PREFIX}group-name" in asked:
+        wish["podSetGroupName"] = text(asked, f"{_PREFIX}group-name")
+    found: dict[str, Any] = {"name": name, "count": group.jobs * group.parallelism, "template": template}
     return {**found, "topologyRequest": wish} if wish else found
 
 

@@ -17,6 +17,7 @@ from connectors.embedded.objects import PENDING, READY, REJECTED, RETRY, Assignm
 from connectors.embedded.pending import PendingQueue, shape_of
 from connectors.embedded.preemption import victims_for
 from connectors.embedded.quota import QuotaNode, QuotaTree
+from connectors.embedded.topology import holds_together
 from connectors.embedded.witness import Happening
 from connectors.embedded.world import Pulse, World
 from dispatcher.core.ids import QueueName, WorkloadUid
@@ -200,6 +201,8 @@ class Kueue:
         self._free(workload)
         workload.assignment = None
         workload.cluster_queue = None
+        if workload.admitted_at is not None:
+            workload.left_at = self._world.stamp()
         workload.quota_reserved_at = workload.admitted_at = None
         workload.quota_message = f"Evicted: {workload.evicted_reason}"
         self._listener.witnessed(Happening.RELEASED, workload)
@@ -244,7 +247,7 @@ class Kueue:
         if workload.assignment is None or workload.evicted_at is not None or workload.admitted_at is not None:
             return
         if all(check.state == READY for check in workload.checks.values()):
-            workload.admitted_at = self._world.stamp()
+            workload.admitted_at, workload.left_at = self._world.stamp(), None
             self._listener.witnessed(Happening.ADMITTED, workload)
             self._listener.changed(workload)
             self._listener.admitted(workload)
@@ -428,4 +431,4 @@ class Kueue:
 
 
 def _asks_for_domains(shape: Shape) -> bool:
-    return any(pod_set.topology is not None and pod_set.topology.required is not None for pod_set in shape.pod_sets)
+    return any(pod_set.topology is not None and holds_together(pod_set.topology) for pod_set in shape.pod_sets)

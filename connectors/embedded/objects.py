@@ -67,6 +67,7 @@ class Workload:
     quota_reserved_at: datetime | None = None
     quota_message: str = ""
     admitted_at: datetime | None = None
+    left_at: datetime | None = None
     evicted_at: datetime | None = None
     evicted_reason: str = ""
     preempted_by: str = ""

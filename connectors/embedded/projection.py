@@ -6,7 +6,7 @@ Only what was touched since the last view is projected anew; a view is a new map
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import is_
@@ -29,6 +29,7 @@ from dispatcher.core.snapshot import (
     HubQueue,
     HubView,
     LocalQueueView,
+    Lying,
     MultiKueueClusterView,
     NodeView,
     WorkerCopy,
@@ -128,6 +129,7 @@ class WorkerProjection:
         self._cohorts: dict[str, CohortView] = {}
         self._flavors: dict[FlavorName, FlavorView] = {}
         self._settings_at = -1
+        self._lies: dict[tuple[str, str], Lying] = {}
 
     def revision(self) -> int:
         """Grows with everything that a view would show."""
@@ -150,6 +152,7 @@ class WorkerProjection:
             flavors=self._flavors,
             nodes=self._nodes_shown,
             copies={key: self._copies[key] for key in self._keys},
+            lies=self._lies,
         )
 
     def _configure(self) -> None:
@@ -181,12 +184,26 @@ class WorkerProjection:
         elif len(self._nodes) != len(pool.nodes):
             self._nodes = {name: self._nodes[name] for name in pool.nodes}
             self._nodes_shown = tuple(self._nodes.values())
-        if self._settings_at != worker.kueue.settings:
+        configured = self._settings_at != worker.kueue.settings
+        if configured:
             self._settings_at = worker.kueue.settings
             self._configure()
+        if any(flavor.topology is not None for flavor in self._flavors.values()) and (touched or configured):
+            self._lay(self._keys if configured else touched)
         if self._queues_at != worker.kueue.revision:
             self._queues_at = worker.kueue.revision
             self._queues = _queues(worker.kueue, self._queues)
+
+    def _lay(self, touched: Collection[tuple[str, str]]) -> None:
+        """Where the pods of these are, as far as their flavors have a topology."""
+        laid_out = {name for name, flavor in self._flavors.items() if flavor.topology is not None}
+        lies = {key: there for key, there in self._lies.items() if key in self._copies and key not in touched}
+        for key in touched:
+            copy = self._copies.get(key)
+            if copy is not None and any(flavor in laid_out for _, _, _, flavor in copy.pod_sets):
+                there = self._worker.lying(self._worker.copies[key])
+                lies |= {key: there} if there else {}
+        self._lies = lies if lies != self._lies else self._lies
 
 
 def hub_workload(workload: Workload) -> HubWorkload:
@@ -203,6 +220,7 @@ def hub_workload(workload: Workload) -> HubWorkload:
         finished_at=workload.finished_at,
         quota_reserved_at=workload.quota_reserved_at,
         admitted_at=workload.admitted_at,
+        left_at=workload.left_at,
         evicted_at=workload.evicted_at,
         preempted_by=workload.preempted_by,
         idle_notice=workload.annotations.get(NOTICE, ""),

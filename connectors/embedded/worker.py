@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -12,12 +13,13 @@ from connectors.embedded.kueue import RECONCILE_S, Kueue
 from connectors.embedded.manifests import Inventory, Manifest, NodeSpec
 from connectors.embedded.nodes import Needs, NodePool
 from connectors.embedded.objects import Assignment, Workload
-from connectors.embedded.topology import Promised, lay_out, not_laid_out
+from connectors.embedded.topology import Promised, holds_together, lay_out, not_laid_out, units
 from connectors.embedded.witness import Happening, Pace, Witness, nobody
 from connectors.embedded.world import World
 from dispatcher.core.errors import Refused
 from dispatcher.core.ids import ClusterName, FlavorName, WorkloadUid
-from dispatcher.core.resources import PODS
+from dispatcher.core.resources import PODS, Resources
+from dispatcher.core.snapshot import Lying
 from dispatcher.core.workload import HubWorkload, PodSet, Requirement
 
 JobKey = tuple[str, str, str]
@@ -143,22 +145,24 @@ class Worker:
     def laid_out(self, workload: Workload, wanted: Assignment) -> str:
         """See `Listener.laid_out`."""
         promised = [pods for other in self.copies.values() for pods in self._to_come(other)]
-        domains: list[tuple[Requirement, ...]] = []
-        for pod_set, taken, (needs, count) in zip(
-            workload.pod_sets, wanted.flavors, self._pods(workload, wanted), strict=True
-        ):
-            level = pod_set.topology.required if pod_set.topology is not None else None
-            named = [self.inventory.flavors[flavor].topology for _, flavor in taken]
+        given = dict(zip([p.name for p in workload.pod_sets], self._pods(workload, wanted), strict=True))
+        flavors = dict(zip(given, wanted.flavors, strict=True))
+        domains: dict[str, tuple[Requirement, ...]] = {}
+        for unit in units(workload.pod_sets):
+            wish, pods = unit[0].topology, [given[pod_set.name] for pod_set in unit]
+            named = [self.inventory.flavors[flavor].topology for each in unit for _, flavor in flavors[each.name]]
             topology = next((found for found in named if found is not None), None)
-            if level is None or topology is None:
-                domains.append(())
+            if wish is None or topology is None or not holds_together(wish):
+                domains.update(dict.fromkeys((pod_set.name for pod_set in unit), ()))
                 continue
-            layout = lay_out(self.pool.nodes.values(), topology, level, (needs, count), promised)
+            layout = lay_out(self.pool.nodes.values(), topology, wish, pods, promised)
             if layout.selector is None:
-                return not_laid_out(pod_set, topology, layout.most)
-            domains.append(layout.selector)
-            promised.append((self._needs(pod_set, [flavor for _, flavor in taken], layout.selector), count))
-        wanted.domains = tuple(domains)
+                return not_laid_out(max(unit, key=lambda each: each.count), topology, layout.most)
+            for pod_set, (_, count) in zip(unit, pods, strict=True):
+                domains[pod_set.name] = layout.selector
+                taken = [flavor for _, flavor in flavors[pod_set.name]]
+                promised.append((self._needs(pod_set, taken, layout.selector), count))
+        wanted.domains = tuple(domains[name] for name in given)
         return ""
 
     def _to_come(self, workload: Workload) -> Iterator[Promised]:
@@ -218,6 +222,12 @@ class Worker:
         """Pods of a Workload's job that are on nodes."""
         run = self._run_of.get(workload.uid)
         return 0 if run is None else run.bound_pods
+
+    def lying(self, workload: Workload) -> Lying:
+        """Where the pods of a Workload's job are."""
+        run = self._run_of.get(workload.uid)
+        there = Counter((node, pod.needs.requests) for node, pod in run.placed()) if run is not None else Counter()
+        return tuple((node, Resources.of(dict(asked)), count) for (node, asked), count in sorted(there.items()))
 
     def job_runs(self, workload: Workload) -> bool:
         """Whether a Workload's job is not suspended and not over."""

@@ -31,7 +31,7 @@ from dispatcher.core.idle import ENDED, ENDING, NOTICE
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName, WorkloadUid
 from dispatcher.core.resources import QuantityError, Resources, is_gpu
 from dispatcher.core.snapshot import WorkerCopy
-from dispatcher.core.topology import TopologyWish
+from dispatcher.core.topology import Slice, TopologyWish
 from dispatcher.core.workload import (
     CheckState,
     HubWorkload,
@@ -71,7 +71,7 @@ def hub_workload(raw: Raw) -> HubWorkload:
     problems: list[str] = []
     owners = tuple(children(meta, "ownerReferences"))
     known = conditions(raw)
-    finished = known.get("Finished", ABSENT)
+    finished, admitted = known.get("Finished", ABSENT), known.get("Admitted", ABSENT)
     index, group = _component(raw, problems)
     if instant(meta.get("creationTimestamp")) is None:
         problems.append("metadata.creationTimestamp: not a time")
@@ -92,7 +92,8 @@ def hub_workload(raw: Raw) -> HubWorkload:
         finished_reason=sys.intern(finished.reason) if finished.holds else "",
         finished_at=finished.since,
         quota_reserved_at=known.get("QuotaReserved", ABSENT).since,
-        admitted_at=known.get("Admitted", ABSENT).since,
+        admitted_at=admitted.since,
+        left_at=admitted.changed_at if admitted.status == "False" else None,
         evicted_at=known.get("Evicted", ABSENT).since,
         preempted_by=_preempted_by(known),
         checks=tuple(_check(entry) for entry in children(status, "admissionChecks")),
@@ -226,16 +227,35 @@ def _pod_set(entry: Raw, problems: list[str]) -> PodSet:
         ),
         terms=_terms(pod),
         tolerations=tuple(_toleration(t) for t in children(pod, "tolerations")),
-        topology=_topology(entry) if "topologyRequest" in entry else None,
+        topology=_topology(entry, name, problems) if "topologyRequest" in entry else None,
     )
 
 
-def _topology(entry: Raw) -> TopologyWish | None:
+def _topology(entry: Raw, name: str, problems: list[str]) -> TopologyWish | None:
     """What asks for topology-aware scheduling, by Kueue's own test: labels that number pods alone do not."""
     asked = child(entry, "topologyRequest")
     if not any(key in asked for key in _TOPOLOGY_KEYS):
         return None
-    return TopologyWish(shared(asked, "required") or None)
+    return TopologyWish(
+        required=shared(asked, "required") or None,
+        preferred=shared(asked, "preferred") or None,
+        slices=_slices(asked, name, problems),
+        group=shared(asked, "podSetGroupName"),
+    )
+
+
+def _slices(asked: Raw, name: str, problems: list[str]) -> tuple[Slice, ...]:
+    """One level of slices has fields of its own; several, a gate of Kueue, are a list from broad to narrow, which then
+    counts alone. Kueue lays out no slice whose size it is not told."""
+    several = [
+        (shared(e, "topology"), integer(e, "size")) for e in children(asked, "podsetSliceRequiredTopologyConstraints")
+    ]
+    one = shared(asked, "podSetSliceRequiredTopology")
+    found = several or ([(one, integer(asked, "podSetSliceSize"))] if one else [])
+    if any(size < 1 for _, size in found):
+        problems.append(f"pod set {name}: the size of a topology slice is not a number of pods")
+        return ()
+    return tuple(Slice(level, size) for level, size in found)
 
 
 def _required(spec: Raw) -> tuple[tuple[str, str], ...]:

@@ -132,17 +132,17 @@ def bound_pods(records: Iterable[CopyRecord], bound: Counter[JobKey]) -> dict[tu
     """Copies by (namespace, name) in that order, each with the number of its job's pods that are on nodes."""
     found = {}
     for record in sorted(records, key=lambda r: (r.copy.namespace, r.copy.name)):
-        count = _bound(record, bound)
+        count = bound[job_key(record, bound)]
         found[(record.copy.namespace, record.copy.name)] = (
             replace(record.copy, bound_pods=count) if count else record.copy
         )
     return found
 
 
-def _bound(record: CopyRecord, bound: Counter[JobKey]) -> int:
+def job_key(record: CopyRecord, bound: Counter[JobKey]) -> JobKey:
     """Pods name their job in several ways; the ways overlap, so the one that finds most is the count."""
     copy = record.copy
     ways: list[JobKey] = [("Workload", copy.namespace, copy.name)]
     if record.owner_uid:
         ways += [(copy.job_kind, copy.namespace, copy.job_name), ("uid", "", record.owner_uid)]
-    return max(bound[way] for way in ways)
+    return max(ways, key=lambda way: bound[way])

@@ -9,14 +9,14 @@ node are one value, which is then added once with its count.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from connectors.kubernetes.cache import Cache
 from connectors.kubernetes.decode import CopyRecord
-from connectors.kubernetes.decode_nodes import JobKey, PodUse, bound_pods, shared_sum
-from dispatcher.core.resources import PODS
-from dispatcher.core.snapshot import NodeView, WorkerCopy
+from connectors.kubernetes.decode_nodes import JobKey, PodUse, bound_pods, job_key, shared_sum
+from dispatcher.core.resources import PODS, Resources
+from dispatcher.core.snapshot import Lying, NodeView, WorkerCopy
 
 _Sums = dict[str, dict[str, int]]
 
@@ -29,6 +29,10 @@ class Loads:
         self._asked: _Sums = {}
         self._yielding: _Sums = {}
         self._bound: Counter[JobKey] = Counter()
+        self._pods = pods
+        self._lying: dict[JobKey, Counter[tuple[str, Resources]]] | None = None
+        """By job: how many pods are on which node, and what each asks for. None: nobody has asked, as on a cluster
+        without topologies, and then it costs nothing."""
         self._noted: dict[int, tuple[PodUse, int]] = {}
         """By identity, which is cheap to look up, how often each value has come (or gone, below zero) since a look."""
         self._stale: set[str] = set()
@@ -64,6 +68,22 @@ class Loads:
         self._work_in()
         return bound_pods(records.values(), self._bound)
 
+    def lying(self, records: Iterable[CopyRecord]) -> dict[tuple[str, str], Lying]:
+        """Where the pods of these copies are, by (namespace, name); of those that have pods on nodes."""
+        self._work_in()
+        if self._lying is None:
+            self._lying = {}
+            for pod in self._pods.values():
+                _lay(self._lying, pod, 1)
+        found: dict[tuple[str, str], Lying] = {}
+        for record in records:
+            there = self._lying.get(job_key(record, self._bound))
+            if there:
+                pods = sorted(there.items(), key=lambda each: (each[0][0], each[0][1].items))
+                key = (record.copy.namespace, record.copy.name)
+                found[key] = tuple([(node, asked, count) for (node, asked), count in pods])
+        return found
+
     def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
         self._stale.update(node.name for node in (old, new) if node is not None)
 
@@ -85,6 +105,20 @@ class Loads:
                 self._bound[key] += count
                 if not self._bound[key]:
                     del self._bound[key]
+            if self._lying is not None:
+                _lay(self._lying, pod, count)
+
+
+def _lay(lying: dict[JobKey, Counter[tuple[str, Resources]]], pod: PodUse, count: int) -> None:
+    """Of a job without pods nothing is kept."""
+    place = (pod.node, pod.requests)
+    for key in dict.fromkeys(pod.jobs):
+        there = lying.setdefault(key, Counter())
+        there[place] += count
+        if not there[place]:
+            del there[place]
+        if not there:
+            del lying[key]
 
 
 def _add(sums: _Sums, pod: PodUse, count: int) -> None:

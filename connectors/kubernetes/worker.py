@@ -107,6 +107,9 @@ class KubernetesWorker:
 
     def _content(self) -> WorkerView:
         topologies = {topology.name: topology for _, topology in self._topologies.cache.items()}
+        flavors = {flavor.name: with_levels(flavor, topologies) for _, flavor in self._flavors.cache.items()}
+        laid_out = {name for name, flavor in flavors.items() if flavor.topology is not None}
+        records = self._copies.cache.values() if laid_out else ()
         return WorkerView(
             cluster=self._name,
             synced=False,
@@ -115,10 +118,11 @@ class KubernetesWorker:
             local_queues=self._local_queues_part.get(),
             queues={found.view.name: found.view for _, found in self._queues.cache.items()},
             cohorts={cohort.name: cohort for _, cohort in self._cohorts.cache.items()},
-            flavors={flavor.name: with_levels(flavor, topologies) for _, flavor in self._flavors.cache.items()},
+            flavors=flavors,
             nodes=self._nodes_part.get(),
             copies=self._copies_part.get(),
             astray=self._loads.astray(),
+            lies=self._loads.lying(r for r in records if any(part[3] in laid_out for part in r.copy.pod_sets)),
         )
 
     def _taking(self) -> dict[tuple[str, str], LocalQueueView]:

@@ -16,7 +16,7 @@ overdue is given another quarter of its time, again and again, rather than taken
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -56,6 +56,21 @@ class Option:
     queue: QueueName | None = None
     """The queue there whose quota it takes; `sharers` are all queues that take of the same quota."""
     sharers: tuple[QueueName, ...] = ()
+    within: Pool = ()
+    """It takes `together` of one more pool, any one of those that begin so (the domains of a topology's level)."""
+    together: int = 0
+
+    def is_of_domain(self, pool: Pool) -> bool:
+        return bool(self.within) and pool[: len(self.within)] == self.within
+
+    def ways(self, free: Amounts) -> Iterator[Amounts]:
+        """What it may take, the pools with least free now first: of domains that open at the same instant one is best
+        that keeps little idle until then."""
+        if not self.within:
+            yield self.amounts
+            return
+        for _, pool in sorted((left, pool) for pool, left in free.items() if self.is_of_domain(pool)):
+            yield {pool: self.together, **self.amounts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +97,9 @@ class Reservation:
     overdue: bool = False
     queue: QueueName | None = None
     sharers: tuple[QueueName, ...] = ()
+    exposed: Amounts = field(default_factory=dict)
+    """What is free now of the domain that is to hold it, promises left aside: nobody who starts now can take more of
+    that one."""
 
     def lets_pass(self, amounts: Amounts, until: datetime) -> bool:
         """Whether work that runs from now until then leaves the reservation its start and its capacity."""
@@ -94,7 +112,8 @@ class Reservation:
         if until <= self.start:
             return self
         spare = {pool: left - amounts.get(pool, 0) for pool, left in self.spare.items()}
-        return replace(self, spare=spare)
+        exposed = {pool: left - amounts.get(pool, 0) for pool, left in self.exposed.items()}
+        return replace(self, spare=spare, exposed=exposed)
 
 
 SHOWN = 16
@@ -137,16 +156,23 @@ class Calendar:
     weakest: tuple[Basis, ...]
     overdue: tuple[bool, ...]
     until: datetime | None = None
+    bare: Amounts = field(default_factory=dict)
+    """What is free now of the domains of a topology, before anything that is promised or on its way: where that comes
+    is only guessed."""
 
-    def earliest(self, amounts: Amounts, duration_s: int) -> datetime | None:
-        """The first instant from which the amounts are free for so long; None: never, as far as is known."""
+    def earliest(self, amounts: Amounts, duration_s: int, before: datetime | None = None) -> datetime | None:
+        """The first instant from which the amounts are free for so long; None: never, as far as is known, or not
+        `before`."""
         lasts, start = timedelta(seconds=max(1, duration_s)), 0
         for at, free in enumerate(self.free):
             if at > start and self.times[at] >= self.times[start] + lasts:
                 break
+            if before is not None and start == at and self.times[at] >= before:
+                return None
             if not _fits(amounts, free):
                 start = at + 1
-        return self.times[start] if start < len(self.times) else None
+        found = self.times[start] if start < len(self.times) else None
+        return found if found is None or before is None or found < before else None
 
     def latest(self, amounts: Amounts, duration_s: int) -> datetime | None:
         """Until when the amounts, free now for so long, can be taken before what is promised; None: for ever."""
@@ -158,7 +184,7 @@ class Calendar:
         split = self._split_at(start)._split_at(end)
         first, last = bisect_left(split.times, start), bisect_left(split.times, end)
         free = (*split.free[:first], *[_less(have, amounts) for have in split.free[first:last]], *split.free[last:])
-        return Calendar(split.times, free, split.weakest, split.overdue, split.until)
+        return replace(split, free=free)
 
     def least(self, start: datetime, end: datetime) -> Amounts:
         """What is free of each pool all the time from `start` to `end`."""
@@ -179,7 +205,7 @@ class Calendar:
         """The same calendar at another instant; None where an end was to come by then, or that lies before it."""
         if now < self.times[0] or (self.until is not None and now >= self.until):
             return None
-        return Calendar((now, *self.times[1:]), self.free, self.weakest, self.overdue, self.until)
+        return replace(self, times=(now, *self.times[1:]))
 
     def _split_at(self, time: datetime) -> Calendar:
         at = bisect_left(self.times, time)
@@ -192,6 +218,7 @@ class Calendar:
             (*self.weakest[:at], Basis.DECLARED, *self.weakest[at:]),
             (*self.overdue[:at], False, *self.overdue[at:]),
             self.until,
+            self.bare,
         )
 
 
@@ -237,9 +264,9 @@ class Schedule:
         that they give can be kept free.
         """
         starts = [
-            (start, option.cost_usd_micro, option.cluster, option)
+            (found[0], option.cost_usd_micro, option.cluster, replace(option, amounts=found[1]))
             for option in ask.options
-            if (start := self._earliest(option)) is not None and start > self.now
+            if (found := self._earliest(option)) is not None and found[0] > self.now
         ]
         if not starts:
             return None
@@ -260,14 +287,20 @@ class Schedule:
         self.turns.append(start - 10 * later)
         return 10 * later < start - self.now
 
-    def _earliest(self, option: Option) -> datetime | None:
+    def _earliest(self, option: Option) -> tuple[datetime, Amounts] | None:
+        """Its first start on a cluster, and what it then takes there."""
         calendar = self.calendars.get(option.cluster)
         if calendar is None:
             return None
-        start = calendar.earliest(option.amounts, option.duration_s)
-        if start == self.now and (latest := calendar.latest(option.amounts, option.duration_s)) is not None:
-            self.turns.append(latest + RESOLUTION)
-        return start
+        best: tuple[datetime, Amounts] | None = None
+        for amounts in option.ways(calendar.free[0]):
+            start = calendar.earliest(amounts, option.duration_s, best[0] if best is not None else None)
+            if start is not None:
+                best = start, amounts
+        if best is not None and best[0] == self.now:
+            latest = calendar.latest(best[1], option.duration_s)
+            self.turns += [latest + RESOLUTION] if latest is not None else []
+        return best
 
     def until(self) -> datetime | None:
         """The first instant after `now` at which, by time alone, other reservations would be made; None: never."""
@@ -277,10 +310,10 @@ class Schedule:
     def opening(self, option: Option) -> Opening | None:
         """When it could start there, behind everything that is reserved; None: not known, or now by our numbers, which
         then lack what stands in its way."""
-        start = self._earliest(option)
-        if start is None or start <= self.now:
+        found = self._earliest(option)
+        if found is None or found[0] <= self.now:
             return None
-        return Opening(option.cluster, start, *self.calendars[option.cluster].depends_on(start))
+        return Opening(option.cluster, found[0], *self.calendars[option.cluster].depends_on(found[0]))
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All that was reserved, in the order in which it was, with what is left over beside it."""
@@ -292,7 +325,12 @@ class Schedule:
             left = calendar.least(start, end)
             spare = {pool: left.get(pool, 0) for pool, amount in sorted(option.amounts.items()) if amount}
             made = Reservation(option.cluster, ask.uid, ask.key, start, end, spare, basis, overdue)
-            found.append(replace(made, queue=option.queue, sharers=option.sharers))
+            exposed = {
+                pool: max(calendar.bare.get(pool, 0), calendar.free[0].get(pool, 0))
+                for pool in spare
+                if option.is_of_domain(pool)
+            }
+            found.append(replace(made, queue=option.queue, sharers=option.sharers, exposed=exposed))
         return tuple(found)
 
 

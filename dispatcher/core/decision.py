@@ -140,12 +140,19 @@ class LegalDetail:
 @dataclass(frozen=True, slots=True)
 class DomainDetail:
     """How many of `pods` have room in the domain of a topology's `level` that has most of it: `largest`, the values of
-    its labels from broad to narrow; empty: no node carries the labels."""
+    its labels from broad to narrow; empty: no node carries the labels. Where `level` is empty they may lie in several.
+
+    With `slice_size`, so many of them at a time must share a domain of `slice_level`, and only whole slices count.
+    `beside` is the pod set that must lie in the same domain; its pods are among them.
+    """
 
     level: str
     pods: int
     fits: int
     largest: tuple[str, ...] = ()
+    slice_level: str = ""
+    slice_size: int = 0
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)

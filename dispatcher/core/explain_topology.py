@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dispatcher.core.decision import Detail, DomainDetail
+from dispatcher.core.units import counted
 
 
 def apart_text(detail: Detail, found: DomainDetail) -> str:
     """The level, and how many of the pods the largest domain takes: now, or ever where that is why it never fits."""
+    subject, fits = detail.subject, f"fits {found.fits} of {counted(found.pods, 'pod')}"
+    if found.beside:
+        subject = f"{subject} with {found.beside}"
+    if found.slice_size:
+        subject = f"{subject} in slices of {found.slice_size} that share a domain of {found.slice_level}"
+    if not found.level:
+        return f"has too few whole domains for {subject} ({fits})"
     if not found.largest:
         return f"has no node of {detail.flavor} in a domain of {found.level}, which {detail.subject} requires"
-    where = "/".join(found.largest)
-    return (
-        f"has no one domain of {found.level} for {detail.subject} "
-        f"(the largest, {where}, fits {found.fits} of {found.pods} pods)"
-    )
+    return f"has no one domain of {found.level} for {subject} (the largest, {'/'.join(found.largest)}, {fits})"
 
 
 def mismatch_text(detail: Detail) -> str:

@@ -7,7 +7,7 @@ takes, and then the pods would wait there: quota and nodes must both say yes, th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple
@@ -15,8 +15,9 @@ from typing import NamedTuple
 from dispatcher.core.decision import Detail, Fit, Placement, Reason, Rejection, Resolver
 from dispatcher.core.ids import FlavorName, QueueName
 from dispatcher.core.index import demand_of
-from dispatcher.core.nodes import PodGroup, pod_group, toleration_of
+from dispatcher.core.nodes import toleration_of
 from dispatcher.core.outlook import judge_nodes
+from dispatcher.core.packing import PodGroup, pod_group
 from dispatcher.core.place import Broken, Place, held_rejection, taint_rejection
 from dispatcher.core.policy import Policy
 from dispatcher.core.preemption import Preemptor, Target, once_gone
@@ -115,8 +116,8 @@ def fit_of(place: Place) -> FitReport:
 def judge_fit(place: Place) -> FitReport:
     """Quota and nodes for the whole gang. Pure and total: what cannot be judged is Fit.UNKNOWN with its reason."""
     draft = _Draft()
-    for pod_set in place.request.pod_sets:
-        _assign(place, pod_set, draft)
+    for unit in _units(place.request.pod_sets):
+        _assign(place, unit, draft)
     complete = all(pod_set.name in draft.picks for pod_set in place.request.pod_sets)
     outlook = judge_nodes(place, _groups(place, draft), _main_flavors(place, draft))
     by_quota = _quota_fit(draft, complete)
@@ -193,31 +194,47 @@ def _quota_fit(draft: _Draft, complete: bool) -> Fit:
 # --- flavors and quota -------------------------------------------------------------------------------------------
 
 
-def _assign(place: Place, pod_set: PodSet, draft: _Draft) -> None:
-    """Pick a flavor per resource group for one pod set, or say why none can be."""
-    wanted = {resource: amount for resource, amount in pod_set.per_pod.items if amount > 0}
-    picks: list[Pick] = []
-    for group in place.queue.groups:
+def _units(pod_sets: tuple[PodSet, ...]) -> Iterator[tuple[PodSet, ...]]:
+    """What is given flavors in one go: a pod set, or those of one topology group, where the first of them stands."""
+    done: set[str] = set()
+    for pod_set in pod_sets:
+        group = pod_set.topology.group if pod_set.topology is not None else ""
+        if not group:
+            yield (pod_set,)
+        elif group not in done:
+            done.add(group)
+            yield tuple(p for p in pod_sets if p.topology is not None and p.topology.group == group)
+
+
+def _assign(place: Place, unit: tuple[PodSet, ...], draft: _Draft) -> None:
+    """Pick a flavor per resource group for one pod set, or for two that share theirs, or say why none can be."""
+    wanted: dict[str, int] = {}
+    for pod_set in unit:
+        for resource, amount in pod_set.per_pod.items:
+            if amount > 0:
+                wanted[resource] = wanted.get(resource, 0) + amount * pod_set.count
+    picks: dict[int, Pick] = {}
+    for at, group in enumerate(place.queue.groups):
         covered = {resource: wanted.pop(resource) for resource in group.resources if resource in wanted}
         if PODS in group.resources:
-            covered[PODS] = covered.get(PODS, 1)
+            covered[PODS] = covered.get(PODS, sum(pod_set.count for pod_set in unit))
         if not covered:
             continue
-        pick = _pick(place, pod_set, group, covered, draft)
+        pick = _pick(place, unit, group, covered, draft)
         if pick is not None:
-            picks.append(pick)
-    uncovered = sorted(resource for resource in wanted if resource != PODS)
-    if uncovered:
-        draft.products.append(_uncovered(place, pod_set, uncovered))
-    if not uncovered and _groups_needed(place.queue, pod_set) == 0:
-        draft.products.append(Rejection(Reason.QUEUE_INACTIVE, Resolver.OPERATOR, Detail(place.queue.name)))
-    if picks and not uncovered and len(picks) == _groups_needed(place.queue, pod_set):
-        draft.picks[pod_set.name] = tuple(picks)
-
-
-def _groups_needed(queue: ClusterQueueView, pod_set: PodSet) -> int:
-    wanted = {resource for resource, amount in pod_set.per_pod.items if amount > 0} | {PODS}
-    return sum(1 for group in queue.groups if wanted & set(group.resources))
+            picks[at] = pick
+    for pod_set in unit:
+        asked = {resource for resource, amount in pod_set.per_pod.items if amount > 0}
+        uncovered = sorted((asked & wanted.keys()) - {PODS})
+        needed = [at for at, group in enumerate(place.queue.groups) if (asked | {PODS}) & set(group.resources)]
+        if not needed and len(unit) > 1:
+            needed = list(picks)  # what asks for nothing of the queue takes the flavors of the one that it is with
+        if uncovered:
+            draft.products.append(_uncovered(place, pod_set, uncovered))
+        elif not needed:
+            draft.products.append(Rejection(Reason.QUEUE_INACTIVE, Resolver.OPERATOR, Detail(place.queue.name)))
+        elif all(at in picks for at in needed):
+            draft.picks[pod_set.name] = tuple(picks[at] for at in needed)
 
 
 def _uncovered(place: Place, pod_set: PodSet, resources: list[str]) -> Rejection:
@@ -236,33 +253,34 @@ def _uncovered(place: Place, pod_set: PodSet, resources: list[str]) -> Rejection
 
 
 def _pick(
-    place: Place, pod_set: PodSet, group: ResourceGroup, covered: Mapping[str, int], draft: _Draft
+    place: Place, unit: tuple[PodSet, ...], group: ResourceGroup, covered: Mapping[str, int], draft: _Draft
 ) -> Pick | None:
+    """The flavor that all of a unit take. `covered` is what they ask for together."""
     options: list[Pick] = []
     misses: list[Rejection] = []
     bare: list[FlavorName] = []
     for flavor in group.flavors:
-        miss = _miss(place, pod_set, flavor)
+        miss = next((found for p in unit if (found := _miss(place, p, flavor)) is not None), None)
         if miss is None and _has_no_gpus(place, flavor, covered):
             bare.append(flavor)  # before its topology, which would not help
             continue
-        miss = miss or _wrong_topology(place, pod_set, flavor, covered)
+        miss = miss or next((m for p in unit if (m := _wrong_topology(place, p, flavor, group)) is not None), None)
         if miss is not None:
             misses.append(miss)
             continue
-        option = _quota_of(place, flavor, {r: a * pod_set.count for r, a in covered.items()}, draft.taken)
+        option = _quota_of(place, flavor, covered, draft.taken)
         options.append(option)
         if option.state is QuotaState.FITS:
             break
     if not options:
-        told = _bare_rejection(pod_set, covered, bare) if bare and not misses else _nearest_miss(place, pod_set, misses)
+        told = _bare_rejection(unit, covered, bare) if bare and not misses else _nearest_miss(place, misses)
         draft.products.append(told)
         draft.unknown = draft.unknown or any(m.reason is Reason.UNKNOWN_PRODUCT for m in misses)
         return None
     best = min(options, key=lambda option: option.state)
     for resource, amount in covered.items():
         fr = (best.flavor, resource)
-        draft.taken[fr] = draft.taken.get(fr, 0) + amount * pod_set.count
+        draft.taken[fr] = draft.taken.get(fr, 0) + amount
     _note(place, best, draft)
     return best
 
@@ -277,9 +295,10 @@ def _has_no_gpus(place: Place, flavor: FlavorName, covered: Mapping[str, int]) -
     return any(is_gpu(resource) and quota.potential(name, (flavor, resource)) == 0 for resource in covered)
 
 
-def _bare_rejection(pod_set: PodSet, covered: Mapping[str, int], bare: list[FlavorName]) -> Rejection:
+def _bare_rejection(unit: tuple[PodSet, ...], covered: Mapping[str, int], bare: list[FlavorName]) -> Rejection:
     resource = next(resource for resource in sorted(covered) if is_gpu(resource))
-    detail = Detail(subject=pod_set.name, resource=resource, expected=(resource,), seen=tuple(bare))
+    subject = next(pod_set.name for pod_set in unit if pod_set.per_pod.get(resource) > 0)
+    detail = Detail(subject=subject, resource=resource, expected=(resource,), seen=tuple(bare))
     return Rejection(Reason.NO_SUCH_PRODUCT, Resolver.OPERATOR, detail)
 
 
@@ -297,7 +316,7 @@ def _miss(place: Place, pod_set: PodSet, flavor: FlavorName) -> Rejection | None
     return taint_rejection(pod_set.name, flavor, taint) if taint else None
 
 
-def _wrong_topology(place: Place, pod_set: PodSet, flavor: FlavorName, covered: Mapping[str, int]) -> Rejection | None:
+def _wrong_topology(place: Place, pod_set: PodSet, flavor: FlavorName, group: ResourceGroup) -> Rejection | None:
     """Kueue gives pods that ask for topology-aware scheduling only flavors with a topology that has their level, and
     all others only flavors without one, but where a queue has none of these: there it applies to everybody. A flavor
     that pods take for nothing but their number is let pass."""
@@ -307,8 +326,9 @@ def _wrong_topology(place: Place, pod_set: PodSet, flavor: FlavorName, covered: 
             return None
         return _no_level(pod_set, flavor, None, (f"only {topology.name}",))
     if topology is None:
-        return _no_level(pod_set, flavor, wish, ()) if covered.keys() - {PODS} else None
-    if wish.required is not None and not topology.has(wish.required):
+        takes = any(pod_set.per_pod.get(resource) > 0 for resource in group.resources if resource != PODS)
+        return _no_level(pod_set, flavor, wish, ()) if takes else None
+    if not topology.suits(wish):
         return _no_level(pod_set, flavor, wish, topology.levels)
     return None
 
@@ -320,10 +340,10 @@ def _topologies_only(place: Place) -> bool:
 
 
 def _no_level(pod_set: PodSet, flavor: FlavorName, wish: TopologyWish | None, seen: tuple[str, ...]) -> Rejection:
-    """`expected` is the level that is required, or empty; `seen` the levels there are. `holder` says what is asked."""
-    asked = "none" if wish is None else "any" if wish.required is None else "required"
-    level = (wish.required,) if wish is not None and wish.required is not None else ()
-    detail = Detail(subject=pod_set.name, flavor=flavor, expected=level, seen=seen, holder=asked)
+    """`expected` are the levels that are asked for; `seen` those that there are. `holder` says what is asked."""
+    asked = "none" if wish is None else "required" if wish.required is not None else "any"
+    levels = wish.levels if wish is not None else ()
+    detail = Detail(subject=pod_set.name, flavor=flavor, expected=levels, seen=seen, holder=asked)
     return Rejection(Reason.TOPOLOGY_MISMATCH, Resolver.OPERATOR, detail)
 
 
@@ -358,7 +378,7 @@ _NEARNESS = (
 )
 
 
-def _nearest_miss(place: Place, pod_set: PodSet, misses: Iterable[Rejection]) -> Rejection:
+def _nearest_miss(place: Place, misses: Iterable[Rejection]) -> Rejection:
     """The miss nearest to a match; flavors that are simply others become one rejection with all values."""
     found = sorted(misses, key=lambda miss: _NEARNESS.index(miss.reason))
     if not found:

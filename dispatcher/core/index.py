@@ -9,20 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from dispatcher.core.ids import ClusterName, FlavorName, QueueName
-from dispatcher.core.nodes import (
-    Demand,
-    NodeTable,
-    PodGroup,
-    TableSource,
-    pack,
-    pod_group,
-    table_source,
-    toleration_of,
-)
+from dispatcher.core.nodes import Demand, NodeTable, TableSource, Vector, table_source, toleration_of
+from dispatcher.core.nodeset import NO_NODES, Nodes, members
+from dispatcher.core.packing import PodGroup, Spot, pack, pod_group
 from dispatcher.core.preemption import Holders, holders_of
 from dispatcher.core.quota import QuotaTree, quota_tree
 from dispatcher.core.resources import PODS, Resources
@@ -30,6 +24,7 @@ from dispatcher.core.snapshot import (
     ClusterQueueView,
     ClusterSnapshot,
     Hold,
+    Lying,
     WorkerCopy,
     WorkerView,
     digest_of,
@@ -74,6 +69,9 @@ class ClusterIndex:
     base: Room
     foreign: ForeignWork
     parts: _Parts
+    coming: tuple[Spot, ...] = ()
+    """Where the pods were laid that are reserved for and on no node yet; the group of a spot begins with
+    namespace/name/."""
     _holds: list[Hold] = field(default_factory=list)
     _rooms: list[Room] = field(default_factory=list)
     fits: dict[Hashable, object] = field(default_factory=dict)
@@ -107,6 +105,26 @@ class ClusterIndex:
             self._rooms.append(deduct(before, hold, self.view))
         return self._rooms[-1] if self._rooms else self.base
 
+    @property
+    def on_nodes(self) -> NodeTable:
+        """What the pods leave free that are on nodes, whatever has quota or is promised."""
+        return self.parts.source.table
+
+    def laid(self, holds: tuple[Hold, ...]) -> tuple[Lying, ...]:
+        """Where the room after these holds has the pods of each."""
+        self.room(holds)
+        rooms = (self.base, *self._rooms)
+        return tuple(_moved(before.nodes, after.nodes) for before, after in pairwise(rooms))
+
+    def laid_as_coming(self) -> Mapping[tuple[str, str], Lying]:
+        """Where the pods were laid that are on no node yet, by their copy."""
+        found: dict[tuple[str, str], Lying] = {}
+        for spot in self.coming:
+            namespace, name, _ = spot.group.split("/", 2)
+            there = _lying(self.base.nodes, spot.nodes, spot.before, spot.after)
+            found[namespace, name] = (*found.get((namespace, name), ()), *there)
+        return found
+
     def weighs_like(self, other: ClusterIndex) -> bool:
         """Whether nothing that a candidate is judged and priced by differs, whatever else the views show: a queue's
         length, a copy without quota, pods that now lie where room was kept for them. Fast where one was made with the
@@ -127,6 +145,22 @@ class ClusterIndex:
         """The rooms after the same promises, where they are taken from the same room."""
         if self.base is known.base and self.view.flavors is known.view.flavors:
             self._holds, self._rooms = list(known._holds), list(known._rooms)
+
+
+def _moved(before: NodeTable, after: NodeTable) -> Lying:
+    """What was taken of each node from one state of a table to the next."""
+    found: list[tuple[str, Resources, int]] = []
+    for had, nodes in before.free.items():
+        left = nodes & ~after.free.get(had, NO_NODES)
+        for has, those in after.free.items() if left else ():
+            found += _lying(before, left & those, had, has)
+    return tuple(sorted(found, key=lambda each: each[0]))
+
+
+def _lying(table: NodeTable, nodes: Nodes, before: Vector, after: Vector) -> Lying:
+    amounts = zip(table.frame.resources, before, after, strict=True)
+    taken = Resources.of({name: had - has for name, had, has in amounts if had > has})
+    return tuple((table.frame.marks.names[at], taken, 1) for at in members(nodes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +236,10 @@ def index_steps(view: WorkerView, known: ClusterIndex | None = None) -> Generato
     same_copies = old is not None and _same(old.copies, view.copies)
     table = source.table
     unbound = [group for _, copy in sorted(view.copies.items()) for group in _unbound(table, copy, view)]
+    coming: tuple[Spot, ...] = ()
     if unbound:
-        table = table.with_free(pack(table, unbound, partial=True).free)
+        packing = pack(table, unbound, partial=True)
+        table, coming = table.with_free(packing.free), packing.placed
     yield
     digests: dict[str, Mapping[Hashable, tuple[object, str]]] = {}
     for name in _CONTENT:
@@ -219,6 +255,7 @@ def index_steps(view: WorkerView, known: ClusterIndex | None = None) -> Generato
         base=base,
         foreign=foreign,
         parts=_Parts(source, digests),
+        coming=coming,
     )
     if known is not None:
         found.take_over(known)
@@ -377,16 +414,25 @@ def demand_of(view: WorkerView, pod_set: PodSet | None, flavors: tuple[FlavorNam
         for entry in view.flavors[flavor].tolerations
     )
     tolerations = (*pod_set.tolerations, *given)
-    if pod_set.topology is None:
+    wish = pod_set.topology
+    if wish is None:
         return Demand(labels, pod_set.selector, pod_set.terms, tolerations)
-    together = _domain(view, pod_set.topology.required, flavors)
-    return Demand(labels, pod_set.selector, pod_set.terms, tolerations, domain=together)
+    return Demand(
+        labels,
+        pod_set.selector,
+        pod_set.terms,
+        tolerations,
+        domain=_domain(view, wish.required, flavors),
+        slices=_topology(view, flavors).sliced(wish),
+        group=wish.group,
+    )
 
 
 def _domain(view: WorkerView, level: str | None, flavors: tuple[FlavorName, ...]) -> Domain | None:
     """In which domain pods must lie together that require a level and take these flavors."""
-    if level is None:
-        return None
+    return _topology(view, flavors).domain(level) if level is not None else None
+
+
+def _topology(view: WorkerView, flavors: tuple[FlavorName, ...]) -> Topology:
     known = (view.flavors[flavor].topology for flavor in flavors if flavor in view.flavors)
-    topology = next((found for found in known if found is not None), Topology(""))
-    return topology.domain(level)
+    return next((found for found in known if found is not None), Topology(""))

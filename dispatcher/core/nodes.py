@@ -1,19 +1,20 @@
-"""Free capacity per node, and where the pods of a gang would lie: quota says what is allowed, nodes what is there.
+"""Free capacity per node: quota says what is allowed, nodes what is there.
 
-A sum of free GPUs over nodes fits nothing by itself (FR-SCO-02): every pod is placed on one node. Amounts are vectors
-over the resources that the cluster's nodes name. Nodes with the same free vector are one set (`nodeset.py`): placing a
-gang costs by distinct vectors, of which a cluster has tens, and never by nodes, of which it has a thousand.
+A sum of free GPUs over nodes fits nothing by itself (FR-SCO-02): every pod is placed on one node (packing.py). Amounts
+are vectors over the resources that the cluster's nodes name. Nodes with the same free vector are one set
+(`nodeset.py`): placing a gang costs by distinct vectors, of which a cluster has tens, and never by nodes, of which it
+has a thousand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from dispatcher.core.nodeset import NO_NODES, NodeMarks, Nodes, first, first_of, marks_of, members, same_marks
-from dispatcher.core.resources import CPU, MEMORY, PODS, Resources, is_gpu
+from dispatcher.core.nodeset import NO_NODES, NodeMarks, Nodes, marks_of, members, same_marks
+from dispatcher.core.resources import PODS, Resources, is_gpu
 from dispatcher.core.snapshot import NodeView
-from dispatcher.core.topology import Domain
+from dispatcher.core.topology import Domain, Sliced
 from dispatcher.core.workload import Requirement, Toleration
 
 Vector = tuple[int, ...]
@@ -29,7 +30,8 @@ class Demand:
     """What pods ask of the nodes they may lie on: the flavors' labels, their own selectors, what they tolerate.
 
     `any_taint` and `absent` widen it to nodes that are tainted or away, to learn why a gang has no place. All pods of a
-    group lie in one part of its `domain`, where it has one.
+    group lie in one part of its `domain`, where it has one, and so many of them at a time in one of its `slices`, which
+    go from broad to narrow.
     """
 
     flavor_labels: tuple[tuple[str, str], ...] = ()
@@ -39,6 +41,14 @@ class Demand:
     any_taint: bool = False
     absent: bool = False
     domain: Domain | None = None
+    slices: tuple[Sliced, ...] = ()
+    group: str = ""
+    """Two groups of this name lie in one part of their domain together; "" = it lies where it will."""
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether room in sum is not enough, since pods must lie together."""
+        return self.domain is not None or bool(self.slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +101,9 @@ class NodeFrame:
     def selected(self, demand: Demand) -> Nodes:
         """Nodes whose labels fit, present or not, tolerated or not."""
         found = self.marks.carrying(demand.flavor_labels) & self.marks.matching(demand.selector, demand.terms)
-        if demand.domain is not None:
-            found &= self.marks.keyed((*demand.domain.keys, *demand.domain.beside))
+        for domain in (demand.domain, *(sliced.domain for sliced in demand.slices)):
+            if domain is not None:
+                found &= self.marks.keyed((*domain.keys, *domain.beside))
         return found
 
     def domains(self, demand: Demand) -> Domains:
@@ -188,7 +199,7 @@ def _moved(ordered: tuple[NodeView, ...], known: TableSource) -> Spaces | None:
             return None
         before, after = (_free(node, _vector(node.allocatable, resources), resources) for node in (old, new))
         if before != after:
-            _move(free, before, after, 1 << at)
+            move(free, before, after, 1 << at)
     return free
 
 
@@ -217,80 +228,7 @@ def _free(node: NodeView, total: Vector, resources: tuple[str, ...]) -> Vector:
     return tuple(have - used.get(name, 0) + yielding.get(name, 0) for name, have in pairs)
 
 
-# --- placing pods ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PodGroup:
-    """`count` equal pods to place. `need` has (place in the vector, amount); None: a resource that no node has."""
-
-    name: str
-    count: int
-    need: tuple[tuple[int, int], ...] | None
-    demand: Demand
-    gpus: int
-    missing: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """Nodes that were alike and take equally many pods of a group; `before` and `after` are their free amounts."""
-
-    group: str
-    nodes: Nodes
-    pods: int
-    before: Vector
-    after: Vector
-
-
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """Where pods would lie, the free amounts after, and the groups that found no place."""
-
-    placed: tuple[Spot, ...]
-    free: Spaces
-    failed: tuple[str, ...]
-
-
-def pod_group(table: NodeTable, name: str, count: int, per_pod: Resources, demand: Demand) -> PodGroup:
-    """A group with its needs as places in the table's vectors; one `pods` is always needed (FR-SCO-09)."""
-    wanted = dict(per_pod.items)
-    wanted[PODS] = max(1, wanted.get(PODS, 0))
-    asked = sorted((resource, value) for resource, value in wanted.items() if value > 0)
-    missing = next((resource for resource, _ in asked if resource not in table.frame.resources), None)
-    need = None
-    if missing is None:
-        need = tuple((table.frame.resources.index(resource), value) for resource, value in asked)
-    return PodGroup(name, count, need, demand, per_pod.gpus(), missing)
-
-
-def pack(table: NodeTable, groups: Iterable[PodGroup], *, partial: bool = False) -> Packing:
-    """Place all groups, those with the largest pods first; deterministic best fit.
-
-    Exact for one group of equal pods; for several shapes first-fit-decreasing may miss a packing that exists, never
-    claim one that does not. With `partial`, a group that does not fit as a whole places what it can (pods that a worker
-    has already reserved quota for), otherwise it takes nothing.
-    """
-    free = dict(table.free)
-    placed: list[Spot] = []
-    failed: list[str] = []
-    for group in sorted(groups, key=lambda g: (-g.gpus, _size(g), g.name)):
-        spots, left = _spots(table.frame, free, group)
-        if left:
-            failed.append(group.name)
-            if not partial:
-                continue
-        for spot in spots:
-            _move(free, spot.before, spot.after, spot.nodes)
-        placed += spots
-    return Packing(tuple(placed), free, tuple(failed))
-
-
-def _size(group: PodGroup) -> tuple[int, ...]:
-    return tuple(-amount for _, amount in group.need or ())
-
-
-def _move(free: dict[Vector, Nodes], before: Vector, after: Vector, nodes: Nodes) -> None:
+def move(free: dict[Vector, Nodes], before: Vector, after: Vector, nodes: Nodes) -> None:
     """These nodes have other free amounts now. A vector that no node has any longer is not kept."""
     left = free[before] & ~nodes
     if left:
@@ -298,128 +236,6 @@ def _move(free: dict[Vector, Nodes], before: Vector, after: Vector, nodes: Nodes
     else:
         del free[before]
     free[after] = free.get(after, NO_NODES) | nodes
-
-
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """Nodes with the same free amounts: in which order they are taken, the pods that each fits, and its free GPUs."""
-
-    order: tuple[int, ...]
-    nodes: Nodes
-    vector: Vector
-    pods: int
-    gpus: int
-
-    def spot(self, group: PodGroup, nodes: Nodes, pods: int) -> Spot:
-        amounts = list(self.vector)
-        for place, amount in group.need or ():
-            amounts[place] -= amount * pods
-        return Spot(group.name, nodes, pods, self.vector, tuple(amounts))
-
-
-def _spots(frame: NodeFrame, free: Spaces, group: PodGroup) -> tuple[list[Spot], int]:
-    """Where a group of equal pods goes, and how many found no place.
-
-    Nodes that end up with the fewest unused GPUs are taken first, the fuller ones before the empty ones, and nodes
-    without GPUs first for pods that want none: whole nodes stay whole for whole-node gangs. The last pods go where they
-    leave the least.
-    """
-    if group.need is None:
-        return [], group.count
-    within = frame.eligible(group.demand)
-    if group.demand.domain is not None:
-        within = _one_domain(frame, free, group).nodes
-    rooms = _rooms(frame, free, group, within)
-    spots: list[Spot] = []
-    left = group.count
-    for at, room in enumerate(rooms):
-        whole = min(room.nodes.bit_count(), left // room.pods)
-        taken = first_of(room.nodes, whole)
-        if taken:
-            spots.append(room.spot(group, taken, room.pods))
-        left -= whole * room.pods
-        if left and taken != room.nodes:
-            spots.append(_tightest(rooms[at:], taken, left, group))
-            return spots, 0
-        if not left:
-            return spots, 0
-    return spots, left
-
-
-def _tightest(rooms: Sequence[_Room], taken: Nodes, pods: int, group: PodGroup) -> Spot:
-    """Where the last pods leave the least; the nodes `taken` of the first room are used up."""
-    best = min((room for room in rooms if room.pods >= pods), key=lambda room: (room.gpus, room.order))
-    open_to = best.nodes & ~taken if best is rooms[0] else best.nodes
-    return best.spot(group, first_of(open_to, 1), pods)
-
-
-def _rooms(frame: NodeFrame, free: Spaces, group: PodGroup, within: Nodes) -> list[_Room]:
-    """Nodes among these with room, gathered by equal free amounts, in the order of use."""
-    need = group.need or ()
-    cpu, memory = frame.place_of(CPU), frame.place_of(MEMORY)
-    rooms: list[_Room] = []
-    for vector, nodes in free.items():
-        open_to = nodes & within
-        if not open_to:
-            continue
-        pods = min([vector[place] // amount for place, amount in need])
-        if pods <= 0:
-            continue
-        gpus = sum([vector[place] for place in frame.gpu_places])
-        leftover = gpus - pods * group.gpus if group.gpus else gpus
-        cores, bytes_free = (vector[at] if at is not None else 0 for at in (cpu, memory))
-        rooms.append(_Room((leftover, gpus, cores, bytes_free, first(open_to)), open_to, vector, pods, gpus))
-    return sorted(rooms, key=lambda room: room.order)
-
-
-# --- pods that must lie together ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class DomainRoom:
-    """A domain of the level that a group requires, by the values of its labels, and how many of its pods fit there."""
-
-    name: tuple[str, ...]
-    nodes: Nodes
-    pods: int
-
-
-def _one_domain(frame: NodeFrame, free: Spaces, group: PodGroup) -> DomainRoom:
-    """The domain in which the group goes: the one with least room of those with enough, so that large ones stay whole;
-    where none has enough, the one with most. The first by name of several. No domain at all is one without room."""
-    pods = _domain_pods(frame, free, group)
-    enough = min([room for room in pods if room >= group.count], default=None)
-    return _first_with(frame, group, pods, enough) or DomainRoom((), NO_NODES, 0)
-
-
-def largest_domain(table: NodeTable, group: PodGroup) -> DomainRoom | None:
-    """The domain with room for most pods of a group; None where there is no domain."""
-    return _first_with(table.frame, group, _domain_pods(table.frame, table.free, group), None)
-
-
-def _first_with(frame: NodeFrame, group: PodGroup, pods: Sequence[int], wanted: int | None) -> DomainRoom | None:
-    """The first domain by name with room for just as many pods; None: for most."""
-    if not pods:
-        return None
-    room = max(pods) if wanted is None else wanted
-    name, nodes = frame.domains(group.demand).parts[pods.index(room)]
-    return DomainRoom(name, nodes, room)
-
-
-def _domain_pods(frame: NodeFrame, free: Spaces, group: PodGroup) -> list[int]:
-    """How many pods of the group each domain takes, in the order of the domains."""
-    if group.need is None:
-        return []
-    eligible = frame.eligible(group.demand)
-    each = (
-        (nodes & eligible, min([vector[at] // amount for at, amount in group.need])) for vector, nodes in free.items()
-    )
-    return frame.domains(group.demand).sums(each)
-
-
-def undivided(group: PodGroup) -> PodGroup:
-    """The same pods, as if they might lie in several domains."""
-    return replace(group, demand=replace(group.demand, domain=None)) if group.demand.domain is not None else group
 
 
 # --- reading a table ---------------------------------------------------------------------------------------------

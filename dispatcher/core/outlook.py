@@ -16,20 +16,18 @@ from dataclasses import dataclass, field, replace
 
 from dispatcher.core.decision import Detail, DomainDetail, Fit, Reason, Rejection, Resolver
 from dispatcher.core.ids import FlavorName
-from dispatcher.core.nodes import (
-    Demand,
-    NodeTable,
+from dispatcher.core.nodes import Demand, NodeTable, free_total, largest_free, node_table
+from dispatcher.core.nodeset import NO_NODES, Nodes, first, first_of, members
+from dispatcher.core.packing import (
     Packing,
     PodGroup,
-    free_total,
+    beside,
     largest_domain,
-    largest_free,
-    node_table,
+    leader_first,
     pack,
     pod_group,
     undivided,
 )
-from dispatcher.core.nodeset import NO_NODES, Nodes, first, first_of, members
 from dispatcher.core.place import Broken, Place, held_rejection, taint_rejection
 from dispatcher.core.resources import NOTHING, PODS, is_gpu
 from dispatcher.core.selectors import PRODUCT_KEYS, untolerated
@@ -66,7 +64,7 @@ def judge_nodes(place: Place, groups: tuple[PodGroup, ...], flavors: Flavors) ->
     empty = base.emptied()
     alone = pack(empty, groups)
     if not alone.failed:
-        nodes = tuple(lacking.in_use(g) for g in failed)
+        nodes = tuple(dict.fromkeys(told for g in failed for told in lacking.in_use(g)))
         return Outlook(Fit.WHEN_OTHERS_LEAVE, nodes, spread=_spread(alone), when_empty=True)
     return _beyond(lacking, empty, tuple(g for g in groups if g.name in alone.failed))
 
@@ -78,9 +76,10 @@ def _beyond(lacking: _Lacking, empty: NodeTable, failed: tuple[PodGroup, ...]) -
         return Outlook(Fit.NEVER, tuple(lacking.taint(g) for g in failed))
     if not pack(empty, _widened(groups, absent=True)).failed:
         return Outlook(Fit.WHEN_OTHERS_LEAVE, tuple(lacking.unavailable(g) for g in failed))
-    apart = tuple(g for g in failed if g.demand.domain is not None and lacking.all_seen(g))
+    apart = tuple(g for g in failed if g.demand.is_divided and lacking.all_seen(g))
     if apart and not pack(empty, _widened(tuple(map(undivided, groups)), absent=True)).failed:
-        return Outlook(Fit.NEVER, tuple(lacking.apart(g, empty, Reason.NEVER_FITS, Resolver.OPERATOR) for g in apart))
+        never = (lacking.apart(g, empty, Reason.NEVER_FITS, Resolver.OPERATOR) for g in apart)
+        return Outlook(Fit.NEVER, tuple(dict.fromkeys(never)))
     mislabelled = tuple(r for g in failed if (r := lacking.mislabelled(g)) is not None)
     if mislabelled:
         return Outlook(Fit.NEVER, mislabelled)
@@ -198,19 +197,32 @@ class _Lacking:
         """Needed and free of the resource that runs out first, and the most that one node has of it (FR-SCO-02)."""
         return self._detail(group, self.table, self.table.eligible(group.demand))
 
-    def in_use(self, group: PodGroup) -> Rejection:
+    def in_use(self, group: PodGroup) -> tuple[Rejection, ...]:
         """Others use what it needs; or all that it needs is free, and in no one domain."""
-        if group.demand.domain is not None and not pack(self.table, (undivided(group),)).failed:
-            return self.apart(group, self.table, Reason.TOPOLOGY, Resolver.WAIT)
-        return Rejection(Reason.NODES, Resolver.WAIT, self.detail(group))
+        in_sum: tuple[str, ...] = (group.name,)
+        if group.demand.is_divided:
+            in_sum = pack(self.table, map(undivided, beside(group, self.groups))).failed
+            if not in_sum:
+                return (self.apart(group, self.table, Reason.TOPOLOGY, Resolver.WAIT),)
+        return (Rejection(Reason.NODES, Resolver.WAIT, self.detail(group)),) if group.name in in_sum else ()
 
     def apart(self, group: PodGroup, table: NodeTable, reason: Reason, resolver: Resolver) -> Rejection:
-        level = group.demand.domain.keys[-1] if group.demand.domain is not None else ""
-        room = largest_domain(table, group)
-        found = DomainDetail(level, group.count, room.pods if room else 0, room.name if room else ())
-        return Rejection(
-            reason, resolver, replace(self._detail(group, table, table.eligible(group.demand)), domain=found)
+        """No one domain. Of two that must lie together the larger is told for both."""
+        unit = beside(group, self.groups)
+        if len(unit) == 2:
+            _, group = leader_first(unit)
+        demand = group.demand
+        room = largest_domain(table, unit)
+        found = DomainDetail(
+            level=demand.domain.keys[-1] if demand.domain is not None else "",
+            pods=sum(each.count for each in unit),
+            fits=room.pods if room else 0,
+            largest=room.name if room else (),
+            slice_level=demand.slices[0].domain.keys[-1] if demand.slices else "",
+            slice_size=demand.slices[0].size if demand.slices else 0,
+            beside=next((each.name for each in unit if each is not group), ""),
         )
+        return Rejection(reason, resolver, replace(self._detail(group, table, table.eligible(demand)), domain=found))
 
     def all_seen(self, group: PodGroup) -> bool:
         """Whether as many nodes of its flavor are seen as the blueprint declares: none is to come that could stand in

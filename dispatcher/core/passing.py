@@ -82,8 +82,8 @@ def _rejection(kept: Reservation, candidate: Candidate, pod_sets: Sequence[PodSe
     pool = next(pool for pool, amount in sorted(amounts.items()) if amount > kept.spare.get(pool, 0))
     detail = Detail(
         subject="overdue" if kept.overdue else kept.basis.value,
-        resource=pool[2] if pool[0] == "nodes" else pool[3],
-        flavor=FlavorName(pool[1] if pool[0] == "nodes" else pool[2]),
+        resource=pool[3] if pool[0] == "quota" else pool[2],
+        flavor=FlavorName(pool[2] if pool[0] == "quota" else pool[1]),
         needed=amounts[pool],
         found=max(0, kept.spare[pool]),
         expected=(kept.start.isoformat(),),

@@ -185,6 +185,10 @@ PodUsage = tuple[tuple[str, int, Resources, FlavorName | None], ...]
 """What pod sets take: the name of each, its pods, what one of them takes, and the flavor that it has."""
 
 
+Lying = tuple[tuple[str, Resources, int], ...]
+"""On which node how many pods are, and what each of them asks for; sorted by the node."""
+
+
 def gpus_of(usage: PodUsage) -> int:
     """Pieces of accelerator, of all pods."""
     return sum(count * per_pod.gpus() for _, count, per_pod, _ in usage)
@@ -241,6 +245,9 @@ class WorkerView:
     copies: Mapping[tuple[str, str], WorkerCopy] = field(default_factory=dict)
     astray: tuple[tuple[str, int], ...] = ()
     """Nodes that are in no list and on which pods still are, with their number. For people; no decision reads it."""
+    lies: Mapping[tuple[str, str], Lying] = field(default_factory=dict, compare=False, repr=False)
+    """Where the pods of copies are, of those on flavors with a topology. When a domain will be free is worked out by it
+    (keeping.py); no decision reads it."""
 
 
 class Link(StrEnum):

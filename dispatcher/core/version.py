@@ -1,3 +1,3 @@
 """The version of the decision code. It changes whenever the same inputs may give another decision."""
 
-CODE_VERSION = "core-17"
+CODE_VERSION = "core-18"

@@ -106,6 +106,8 @@ class HubWorkload:
     finished_at: datetime | None = None
     quota_reserved_at: datetime | None = None
     admitted_at: datetime | None = None
+    left_at: datetime | None = None
+    """When it was admitted no longer; None while it is, and for one that never was."""
     evicted_at: datetime | None = None
     checks: tuple[CheckState, ...] = ()
     cluster_name: ClusterName | None = None

@@ -21,6 +21,7 @@ from dispatcher.core.keeping import (
     Grounds,
     Part,
     Taker,
+    bare_of,
     calendar,
     free_of,
     grounds_of,
@@ -29,10 +30,12 @@ from dispatcher.core.keeping import (
     parts_of,
     parts_of_usage,
     run_s,
+    shelves_of,
+    with_places,
 )
 from dispatcher.core.policy import Policy
 from dispatcher.core.quota import QuotaTree
-from dispatcher.core.snapshot import Hold, WorkerCopy, WorkerView
+from dispatcher.core.snapshot import Hold, Lying, WorkerCopy, WorkerView
 from dispatcher.core.traffic import claims
 from dispatcher.core.workload import HubWorkload, PodSet, WorkloadClass, class_named
 from dispatcher.state import FleetState
@@ -69,6 +72,7 @@ class _Running(NamedTuple):
     """What has quota on a cluster: every copy, the Workload that it was made for, and what it takes, if anything."""
 
     copies: Mapping[tuple[str, str], WorkerCopy]
+    lies: Mapping[tuple[str, str], Lying]
     workloads: Mapping[WorkloadUid, HubWorkload]
     each: Mapping[tuple[str, str], tuple[WorkerCopy, HubWorkload | None, Taker | None]]
     takers: tuple[Taker, ...]
@@ -191,21 +195,23 @@ class Almanac:
         """Everything that has quota on a cluster, with what is known of its end: one object while it is the same."""
         workloads = state.hub_view().workloads
         known = self._running.get(view.cluster)
-        if known is not None and known.copies is view.copies and known.workloads is workloads:
+        same = known is not None and known.copies is view.copies and known.lies is view.lies
+        if known is not None and same and known.workloads is workloads:
             return known.takers
         if self._by_key is None or self._by_key[0] is not workloads:
             self._by_key = (workloads, {(w.namespace, w.name): w for w in workloads.values() if not w.finished})
         ours, before, each = self._by_key[1], known.each if known is not None else {}, {}
         for key, copy in view.copies.items():
-            workload, entry = ours.get(key), before.get(key)
-            if entry is None or entry[0] is not copy or entry[1] is not workload:
-                taker = _taker(copy, workload, view.cluster, state)
+            workload, entry, lies = ours.get(key), before.get(key), view.lies.get(key, ())
+            moved = entry is not None and entry[2] is not None and entry[2].lies != lies
+            if entry is None or entry[0] is not copy or entry[1] is not workload or moved:
+                taker = _taker(copy, workload, view, state)
                 entry = (copy, workload, entry[2] if entry is not None and entry[2] == taker else taker)
             each[key] = entry
         takers = tuple([taker for _, _, taker in each.values() if taker is not None])
         if known is not None and len(takers) == len(known.takers) and all(map(is_, takers, known.takers)):
             takers = known.takers
-        self._running[view.cluster] = _Running(view.copies, workloads, each, takers)
+        self._running[view.cluster] = _Running(view.copies, view.lies, workloads, each, takers)
         return takers
 
     def calendar(self, seen: Sight, grounds: Grounds, now: datetime) -> tuple[Calendar, Calendar]:
@@ -220,7 +226,7 @@ class Almanac:
             if found is not None:
                 there[grounds] = known._replace(seen=seen)
                 return found, known.calendar
-        found = calendar(grounds, free, (*seen.takers, *seen.promised), now)
+        found = _calendar(seen, grounds, free, now)
         _make_room(there)
         there[grounds] = _Kept(seen, free, found)
         return found, found
@@ -271,6 +277,15 @@ def _make_room(remembered: dict[K, V]) -> None:
         remembered.clear()
 
 
+def _calendar(seen: Sight, grounds: Grounds, free: Amounts, now: datetime) -> Calendar:
+    """Where somebody waits for a domain it counts where what runs lies, which is worked out for nobody else."""
+    if not grounds.domains:
+        return calendar(grounds, free, (*seen.takers, *seen.promised), now)
+    takers = with_places(seen.takers, seen.promised, seen.index, seen.holds)
+    found = calendar(grounds, free, takers, now, shelves_of(grounds, seen.index))
+    return replace(found, bare=bare_of(grounds, seen.index))
+
+
 def _line(index: ClusterIndex, here: tuple[Here, ...], policy: Policy) -> _Line:
     grounds = grounds_of([(c.queue, parts) for _, c, parts in here if c.queue is not None], index)
     site = policy.clusters.get(index.view.cluster)
@@ -286,11 +301,13 @@ def _line(index: ClusterIndex, here: tuple[Here, ...], policy: Policy) -> _Line:
     return _Line(here, index.base.quota, policy, grounds, tuple(options))
 
 
-def _taker(copy: WorkerCopy, workload: HubWorkload | None, cluster: ClusterName, state: FleetState) -> Taker | None:
+def _taker(copy: WorkerCopy, workload: HubWorkload | None, view: WorkerView, state: FleetState) -> Taker | None:
     begun_at = copy.admitted_at or copy.quota_reserved_at
     if not holds_quota(copy) or begun_at is None or not (parts := parts_of_usage(copy.pod_sets)):
         return None
-    return Taker(copy.cluster_queue, parts, begun_at, _estimate(copy, workload, parts, cluster, state))
+    key = (copy.namespace, copy.name)
+    estimate = _estimate(copy, workload, parts, view.cluster, state)
+    return Taker(copy.cluster_queue, parts, begun_at, estimate, key, view.lies.get(key, ()))
 
 
 def _estimate(

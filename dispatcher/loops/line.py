@@ -109,7 +109,7 @@ class WaitingLine:
             owner = owners.get(workload.owner.uid) if workload.owner is not None else None
             if known is None or not known.is_of(workload, owner):
                 known = self._judged(workload, owner, standing(workload, hub, peers), policy)
-                self.book.note(uid, usage_of(workload, owner), now)
+                self.book.note(uid, usage_of(workload, owner), now, workload.left_at or workload.evicted_at)
                 touched.add(uid)
                 if workload.finished:
                     self._ended.append((workload, owner))

@@ -90,8 +90,12 @@ class ShareBook:
         if self._fading is None:
             self._fading = Fading(Window(rules.share_half_life_s), now)
 
-    def note(self, uid: WorkloadUid, usage: Usage | None, now: datetime) -> None:
-        """What a workload has from now on; None: nothing (any more)."""
+    def note(self, uid: WorkloadUid, usage: Usage | None, now: datetime, left_at: datetime | None = None) -> None:
+        """What a workload has from now on; None: nothing (any more).
+
+        `left_at` is when the hub last took it back, if it says so. Of a run that began before we looked that was its
+        end: nobody starts work anew while no daemon nominates, so it is still that run's.
+        """
         known = self._now.get(uid)
         recalled = known is not None and (uid, known.begun_at) in self._recalled
         if known is not None:
@@ -100,10 +104,12 @@ class ShareBook:
             return
         if known is not None and (usage is None or usage.begun_at != known.begun_at):
             if known.ended_at is None:
+                told = recalled and usage is None and left_at is not None and known.begun_at <= left_at <= now
+                ended_at = left_at if told and left_at is not None else now
                 if self._fading is not None:
-                    self._fading.end(known, now)
-                self._log(uid, replace(known, ended_at=max(known.begun_at, now)))
-                if recalled and self.is_kept:
+                    self._fading.end(known, ended_at)
+                self._log(uid, replace(known, ended_at=max(known.begun_at, ended_at)))
+                if recalled and not told and self.is_kept:
                     self.unseen.add((uid, known.begun_at))
             del self._now[uid]
             known = None

@@ -43,7 +43,9 @@ _CUT = 32
 """A piece holds this many entries on average."""
 _VOLATILE = ("observed_at", "generation")
 """Fields of a view that change without its content: they stand in each decision's own document."""
-_HINTS = get_type_hints(WorkerView)
+_UNREAD = ("lies",)
+"""Fields that no decision reads, and that would be many: they are not kept."""
+_HINTS = {name: hint for name, hint in get_type_hints(WorkerView).items() if name not in _UNREAD}
 _PARTS: dict[str, PlainCodec[Any]] = {
     **{name: plain_codec(hint) for name, hint in _HINTS.items() if getattr(hint, "__origin__", None) is Mapping},
     "nodes": plain_codec(tuple[NodeView, ...]),

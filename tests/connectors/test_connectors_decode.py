@@ -21,7 +21,7 @@ from connectors.kubernetes.loads import Loads
 from connectors.kubernetes.pods import pod_requests
 from dispatcher.core.resources import QuantityError, Resources, parse_quantity
 from dispatcher.core.snapshot import Check, NodeView, Quota, ResourceGroup, StopPolicy, Taint, WorkerCopy
-from dispatcher.core.topology import Topology, TopologyWish
+from dispatcher.core.topology import Slice, Topology, TopologyWish
 from dispatcher.core.workload import CheckState, Owner, Requirement, Toleration
 from tests.connectors.objects import (
     T0,
@@ -629,9 +629,20 @@ def test_where_multikueue_keeps_a_kubeconfig(source: Raw, secret: str | None) ->
         (None, None),
         ({"podIndexLabel": "batch.kubernetes.io/job-completion-index"}, None),
         ({"required": "rack", "podIndexLabel": "i"}, TopologyWish("rack")),
-        ({"preferred": "rack"}, TopologyWish()),
+        ({"preferred": "rack"}, TopologyWish(preferred="rack")),
         ({"unconstrained": True}, TopologyWish()),
-        ({"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2}, TopologyWish()),
+        ({"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2}, TopologyWish(slices=(Slice("rack", 2),))),
+        ({"required": "rack", "podSetGroupName": "g"}, TopologyWish("rack", group="g")),
+        (
+            {
+                "required": "block",
+                "podsetSliceRequiredTopologyConstraints": [
+                    {"topology": "rack", "size": 4},
+                    {"topology": "host", "size": 2},
+                ],
+            },
+            TopologyWish("block", slices=(Slice("rack", 4), Slice("host", 2))),
+        ),
     ],
 )
 def test_what_a_pod_set_asks_of_a_topology(asked: Raw | None, expected: TopologyWish | None) -> None:
@@ -640,6 +651,13 @@ def test_what_a_pod_set_asks_of_a_topology(asked: Raw | None, expected: Topology
     assert decode.hub_workload(raw).pod_sets[0].topology == expected
     level = expected.required if expected is not None else None
     assert decode.worker_copy(raw).copy.required == ((("main", level),) if level else ())
+
+
+@pytest.mark.parametrize("size", [None, 0])
+def test_a_slice_of_no_size_holds_the_workload(size: int | None) -> None:
+    asked = {"podSetSliceRequiredTopology": "rack", **({"podSetSliceSize": size} if size is not None else {})}
+    found = decode.hub_workload(workload(spec={"podSets": [{**pod_set(), "topologyRequest": asked}]}))
+    assert found.problem == "pod set main: the size of a topology slice is not a number of pods"
 
 
 def test_a_flavor_has_the_levels_of_its_topology_where_they_can_be_read() -> None:

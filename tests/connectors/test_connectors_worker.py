@@ -264,6 +264,34 @@ async def test_topologies_that_may_not_be_watched_are_listed_and_make_nothing_ol
     assert len(bed.api.requests("LIST", path)) >= listed + 2
 
 
+async def test_where_pods_lie_is_shown_of_flavors_with_a_topology(bed: Bed) -> None:
+    """It is kept only once there is such a flavor, and then follows what comes and goes."""
+    there = workload(labels={"kueue.x-k8s.io/multikueue-origin": "hub1"})
+    given = {"name": "main", "count": 2, "flavors": {"nvidia.com/gpu": "h100"}}
+    there["status"]["admission"]["podSetAssignments"] = [given]
+    bed.api.put(f"{KUEUE}/workloads", there)
+    bed.api.put(NODES, node("n1"))
+    of_job = {"labels": {"batch.kubernetes.io/job-name": "train"}}
+    for name, on in (("p", "n1"), ("q", "n4"), ("r", "n1")):
+        bed.api.put(PODS, pod(name, on, "8", **of_job))
+    await eventually(lambda: any(copy.bound_pods == 3 for copy in bed.worker.view().copies.values()))
+    assert bed.worker.view().lies == {}
+    spec = {"nodeLabels": {"gpu": "h100"}, "topologyName": "racks"}
+    bed.api.put(f"{KUEUE}/resourceflavors", {**named("h100"), "spec": spec})
+    await eventually(lambda: bool(bed.worker.view().lies))
+
+    def lies() -> list[tuple[str, int, int]]:
+        found = bed.worker.view().lies.get(("team-a", "job-train-1a2b3"), ())
+        return [(on, per_pod.get("nvidia.com/gpu"), pods) for on, per_pod, pods in found]
+
+    assert lies() == [("n1", 8, 2), ("n4", 8, 1)]
+    bed.api.delete(PODS, "p", "team-a")
+    bed.api.delete(PODS, "q", "team-a")
+    await eventually(lambda: lies() == [("n1", 8, 1)])
+    bed.api.delete(PODS, "r", "team-a")
+    await eventually(lambda: lies() == [])
+
+
 async def test_pods_that_take_nothing_are_not_even_asked_for(bed: Bed) -> None:
     selectors = {s.query["fieldSelector"] for s in (*bed.api.requests("LIST", PODS), *bed.api.requests("WATCH", PODS))}
     assert selectors == {"spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}

@@ -28,6 +28,10 @@ async def test_retry_on_the_fleet_check_moves_a_running_job(open_fleet: Opener) 
         again = await scene.waiting("train")
         assert again.uid == before.uid
         assert (again.cluster_name, again.nominated, again.admitted_at) == (None, (), None)
+        assert before.left_at is None
+        assert before.admitted_at is not None
+        assert again.left_at is not None, "Kueue keeps since when it is admitted no longer"
+        assert again.left_at >= before.admitted_at
         await scene.until_true(lambda: not scene.copies("train"), "no copy is left")
         await scene.until_true(lambda: _held(scene, FIRST) == 0, "no pod is left")
         await scene.nominate("train", SECOND)

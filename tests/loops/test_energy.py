@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from dispatcher.cli.main import run as command
 from dispatcher.core.energy import EndedRun
+from dispatcher.core.ports import WorkerPort
+from dispatcher.core.resources import NOTHING
+from dispatcher.core.shares import Run, Usage
+from dispatcher.core.snapshot import WorkerView
 from dispatcher.core.waiting import Phase
+from dispatcher.loops.energy import drawn_now
 from dispatcher.web.look import Look
 from dispatcher.web.why import why
 from tests.loops.bench import Bench, start
 from tests.loops.jobs import gang
 from tests.loops.test_shares_restart import FusedUses, Killed
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A worker that shows one view."""
+
+    only: WorkerView
+
+    def view(self) -> WorkerView:
+        return self.only
 
 
 async def used(bench: Bench, job: str) -> Sequence[EndedRun]:
@@ -122,6 +138,54 @@ async def test_what_ended_while_nobody_looked_used_nobody_knows_what(bench: Benc
         await bench.step()
     (seen,) = await bench.store.ended_runs(keys[1], 10)
     assert 5 * 3600 <= seen.lasted_s <= 5 * 3600 + 90
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["waits again", "is deleted"])
+async def test_what_was_evicted_while_nobody_led_used_what_it_used_until_then(bench: Bench, again: bool) -> None:
+    """Kueue shows on the hub when it took back what it had admitted, and no other run can have begun since."""
+    bench.fleet.submit(gang("train-a", duration="36000s"))
+    await bench.until(lambda: bench.phase("train-a") is Phase.PLACED)
+    await bench.step(600)
+    key, uid = bench.workload("train-a").key, bench.workload("train-a").uid
+    bench.fleet.set_check(uid, "entrepot", "Retry")
+    bench.clock.advance(10)
+    bench.fleet.advance()
+    if again:
+        bench.fleet.delete("Job", "autonomy", "train-a")
+    bench.clock.advance(3600)
+    bench.fleet.advance()
+    await bench.restart()
+    for _ in range(3):
+        await bench.step()
+    found = await bench.store.ended_runs(key, 10)
+    if again:
+        assert list(found) == [], "whose Workload is gone, of that nobody knows when"
+        return
+    (run,) = found
+    assert 600 <= run.lasted_s <= 615
+    assert run.watt_hours == by_hand(bench, run, 8)
+
+
+async def test_a_run_that_was_admitted_with_fewer_pods_draws_for_those(bench: Bench) -> None:
+    bench.fleet.submit(gang("train-a", 4, duration="600s"))
+    await bench.until(lambda: bench.phase("train-a") is Phase.PLACED)
+    workload, state = bench.workload("train-a"), bench.state
+    assert workload.cluster_name is not None
+    assert workload.admitted_at is not None
+    run = Run(workload.uid, Usage("team", NOTHING, workload.admitted_at))
+    (whole,) = drawn_now([run], state).values()
+    view = state.worker_views()[workload.cluster_name]
+    copy = view.copies[workload.namespace, workload.name]
+    (name, pods, per_pod, flavor) = copy.pod_sets[0]
+    assert pods == 4
+    fewer = replace(copy, pod_sets=((name, 3, per_pod, flavor),))
+    seen = replace(view, copies={**view.copies, (copy.namespace, copy.name): fewer})
+    shown = cast(WorkerPort, Shown(seen))
+    (part,) = drawn_now([run], replace(state, workers={workload.cluster_name: shown})).values()
+    assert whole is not None
+    assert part is not None
+    assert whole.draw_mw is not None
+    assert part.draw_mw == whole.draw_mw * 3 // 4
 
 
 async def test_a_cluster_that_leaves_the_blueprint_while_a_job_runs_used_what_was_declared(bench: Bench) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from connectors.embedded import NodeSpec
 from connectors.embedded.nodes import Node
@@ -100,17 +105,20 @@ async def test_two_gangs_share_a_cluster_rack_by_rack_and_a_third_starts_when_on
 
 
 async def test_small_work_passes_a_gang_that_waits_for_a_rack_and_the_gang_starts(bench: Bench) -> None:
-    """One node of each rack is in use: enough is free, in two pieces. No start of it can be said by sums, so the gang
-    keeps nothing free (docs/order.md); it goes on waiting for a whole rack, and gets it."""
+    """One node of each rack is in use: enough is free, in two pieces. It is known which of them ends first and on which
+    node, so the gang holds the start that rack a gives it: what ends by then may pass, what would run on may not."""
     lay_out(bench, {"onprem-eu": "aabb"})
     here = {"clusters": "onprem-eu"}
+    late = {**here, "expected-duration": "PT400S"}
     names = [n.view.name for n in laid_out(bench)]
-    for name, node, lasts in (("train-a", names[0], "40s"), ("train-b", names[2], "400s")):
-        pinned = together(name, 1, duration=lasts, says=here)
+    for name, node, lasts in (("train-a", names[0], "40"), ("train-b", names[2], "400")):
+        says = {**here, "expected-duration": f"PT{lasts}S"}
+        pinned = together(name, 1, duration=f"{lasts}s", says=says)
         pinned["spec"]["template"]["spec"]["nodeSelector"][HOST] = node
         bench.fleet.submit(pinned)
     await bench.until(lambda: all(bench.phase(name) is Phase.PLACED for name in ("train-a", "train-b")), 30)
-    bench.fleet.submit(together("train-c", 2, duration="5s", says=here))
+    first = {**here, "expected-duration": "PT5S"}
+    bench.fleet.submit(together("train-c", 2, duration="5s", says=first))
     await bench.until(lambda: bench.find("train-c") is not None and bench.phase("train-c") is Phase.WAITING, 5)
     await bench.step()
     onprem = bench.decision("train-c").candidate(ClusterName("onprem-eu"))
@@ -118,11 +126,47 @@ async def test_small_work_passes_a_gang_that_waits_for_a_rack_and_the_gang_start
     assert [(r.reason, r.detail.domain) for r in onprem.rejections] == [
         (Reason.TOPOLOGY, DomainDetail(RACK, 2, 1, ("rack-a",)))
     ]
-    bench.fleet.submit(together("train-d", 1, duration="5s", says=here))
+    soon = {**here, "expected-duration": "PT20S"}
+    short = together("train-d", 1, duration="5s", says=soon)
+    short["spec"]["template"]["spec"]["nodeSelector"][HOST] = names[3]
+    bench.fleet.submit(short)
+    bench.fleet.submit(together("train-e", 1, PREFERRED, duration="400s", says=late))
     await bench.until(bench.finished("train-d"), 20)
     assert bench.phase("train-c") is Phase.WAITING
+    assert bench.phase("train-e") is Phase.WAITING
+    kept_back = bench.decision("train-e").candidate(ClusterName("onprem-eu"))
+    assert kept_back is not None
+    assert [(r.reason, r.detail.holder) for r in kept_back.rejections] == [
+        (Reason.RESERVED, bench.workload("train-c").key)
+    ]
     await bench.until(lambda: racks_of(bench, "train-c", "onprem-eu") == ["rack-a"], 60)
     await bench.until(bench.finished("train-c"), 60)
+    await bench.until(lambda: bench.phase("train-e") is Phase.PLACED, 60)
+
+
+async def test_a_topology_that_is_installed_as_the_page_says_starts_a_gang(bench: Bench) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "topology.md").read_text(encoding="utf-8")
+    (made,) = [
+        each for block in re.findall(r"```yaml\n(.*?)```", page, re.S) if (each := yaml.safe_load(block)).get("kind")
+    ]
+    patches = re.findall(r"kubectl --context (\w+) patch resourceflavor (\S+) --type merge -p '(.*)'", page)
+    assert [who for who, _, _ in patches] == ["WORKER", "HUB"]
+    plan, here = example_plan(), ClusterName("onprem-eu")
+    for who, flavor, patch in patches:
+        cluster, objects = (None, plan.hub) if who == "HUB" else (here, plan.workers[here])
+        bench.fleet.apply(made, cluster)
+        (before,) = [m for m in objects if m["kind"] == "ResourceFlavor" and m["metadata"]["name"] == flavor]
+        bench.fleet.apply({**before, "spec": {**before["spec"], **json.loads(patch)["spec"]}}, cluster)
+    block, rack, host = (level["nodeLabel"] for level in made["spec"]["levels"])
+    for node in [n for n in plan.nodes[here] if n.labels.get("nvidia.com/gpu.product") == H100]:
+        bench.fleet.remove_node(here, node.name)
+        labels = {**node.labels, block: "b", rack: "r", host: node.name}
+        bench.fleet.add_node(here, NodeSpec(node.name, labels, node.taints, node.capacity))
+    asked = gang("train-a", 2)
+    asked["spec"]["template"]["metadata"]["annotations"][REQUIRED] = rack
+    bench.fleet.submit(asked)
+    await bench.until(bench.finished("train-a"), 60)
+    assert bench.decision("train-a").chosen == here
 
 
 async def test_the_worker_says_how_many_pods_its_largest_rack_takes(bench: Bench) -> None:

@@ -11,7 +11,8 @@ from dispatcher.core.decide import decide, hold_of
 from dispatcher.core.decision import Decision, Fit, Reason
 from dispatcher.core.ids import DataLabel
 from dispatcher.core.memo import CandidateMemo
-from dispatcher.core.nodes import Demand, node_table, pack, pod_group
+from dispatcher.core.nodes import Demand, node_table
+from dispatcher.core.packing import pack, pod_group
 from dispatcher.core.policy import PriceUnit
 from dispatcher.core.snapshot import Hold, Snapshot, WorkerView
 from dispatcher.core.workload import PodSet, Request

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from dispatcher.core.decide import decide
 from dispatcher.core.memo import CandidateMemo
-from dispatcher.core.nodes import Demand, node_table, pack, pod_group
+from dispatcher.core.nodes import Demand, node_table
+from dispatcher.core.packing import pack, pod_group
 from dispatcher.core.resources import Resources
 from dispatcher.core.snapshot import NodeView, Snapshot, WorkerView
-from dispatcher.core.topology import Topology, TopologyWish
+from dispatcher.core.topology import Slice, Topology, TopologyWish
 from dispatcher.core.workload import PodSet, Request
 from dispatcher.loops.told import Told
 from dispatcher.sim.contenders_memo import PatientMemo
@@ -154,3 +155,65 @@ def test_pods_that_must_lie_together_lie_in_one_domain_and_find_it_where_there_i
         if spot.nodes >> names.index(view.name) & 1
     }
     assert len(taken) <= 1
+
+
+def rooms_of(views: tuple[NodeView, ...], level: str, gpu: int) -> dict[tuple[str, ...], list[int]]:
+    """For how many pods each node of each domain has room, by hand."""
+    domain = Topology("t", (BLOCK, RACK)).domain(level)
+    found: dict[tuple[str, ...], list[int]] = {}
+    for each in views:
+        labels = dict(each.labels)
+        if {BLOCK, RACK} <= labels.keys():
+            place = tuple(labels[key] for key in domain.keys)
+            found.setdefault(place, []).append((8 - each.requested.get(GPU)) // gpu)
+    return found
+
+
+@few
+@given(racked(8), st.integers(1, 8), st.sampled_from((2, 4, 8)), st.integers(1, 4), st.booleans())
+def test_slices_find_room_where_there_is_room_for_whole_ones(
+    views: tuple[NodeView, ...], count: int, gpu: int, size: int, in_one_block: bool
+) -> None:
+    count = count // size * size or size
+    table, topology = node_table(views), Topology("t", (BLOCK, RACK))
+    wish = TopologyWish(BLOCK if in_one_block else None, slices=(Slice(RACK, size),))
+    whole = topology.domain(BLOCK) if in_one_block else None
+    demand = Demand(domain=whole, slices=topology.sliced(wish))
+    packing = pack(table, [pod_group(table, "g", count, res(gpu), demand)])
+    by_block: dict[str, int] = {}
+    for (block, _), rooms in rooms_of(views, RACK, gpu).items():
+        by_block[block] = by_block.get(block, 0) + sum(rooms) // size * size
+    most = max(by_block.values(), default=0) if in_one_block else sum(by_block.values())
+    assert bool(packing.failed) is (most < count)
+    names, taken = table.frame.marks.names, dict[str, int]()
+    for spot in packing.placed:
+        for view in views:
+            if spot.nodes >> names.index(view.name) & 1:
+                place = "/".join(dict(view.labels)[key] for key in (BLOCK, RACK))
+                taken[place] = taken.get(place, 0) + spot.pods
+    assert all(pods % size == 0 for pods in taken.values())
+    assert sum(taken.values()) == (0 if packing.failed else count)
+
+
+@few
+@given(racked(8), st.integers(1, 5), st.sampled_from((2, 4, 8)), st.sampled_from((2, 4, 8)))
+def test_a_leader_and_its_workers_find_a_domain_where_there_is_one(
+    views: tuple[NodeView, ...], count: int, gpu: int, leader: int
+) -> None:
+    table = node_table(views)
+    demand = Demand(domain=Topology("t", (BLOCK, RACK)).domain(RACK), group="g")
+    groups = [pod_group(table, "a", 1, res(leader), demand), pod_group(table, "b", count, res(gpu), demand)]
+    free: dict[tuple[str, ...], list[int]] = {}
+    for each in views:
+        labels = dict(each.labels)
+        if {BLOCK, RACK} <= labels.keys():
+            free.setdefault((labels[BLOCK], labels[RACK]), []).append(8 - each.requested.get(GPU))
+    fits = any(
+        have >= leader
+        and sum((left - (leader if other == at else 0)) // gpu for other, left in enumerate(domain)) >= count
+        for domain in free.values()
+        for at, have in enumerate(domain)
+    )
+    packing = pack(table, groups)
+    assert bool(packing.failed) is not fits
+    assert set(packing.failed) in (set(), {"a", "b"})

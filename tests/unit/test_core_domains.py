@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from dispatcher.core.nodes import Demand, NodeTable, node_table, pack, pod_group
+from dispatcher.core.nodes import Demand, NodeTable, node_table
 from dispatcher.core.nodeset import NodeMarks, Nodes
+from dispatcher.core.packing import pack, pod_group
 from dispatcher.core.topology import Domain
 from tests.core_builders import node, res
 

@@ -6,16 +6,9 @@ import time
 from dataclasses import replace
 
 from dispatcher.core.index import ViewIndex, index_view
-from dispatcher.core.nodes import (
-    Demand,
-    NodeTable,
-    free_total,
-    largest_free,
-    node_table,
-    pack,
-    pod_group,
-)
+from dispatcher.core.nodes import Demand, NodeTable, free_total, largest_free, node_table
 from dispatcher.core.nodeset import NO_NODES, members
+from dispatcher.core.packing import pack, pod_group
 from dispatcher.core.resources import Resources
 from dispatcher.core.snapshot import NodeView, Taint
 from dispatcher.core.workload import Requirement, Toleration
