@@ -186,14 +186,14 @@ class Calendar:
         free = (*split.free[:first], *[_less(have, amounts) for have in split.free[first:last]], *split.free[last:])
         return replace(split, free=free)
 
-    def least(self, start: datetime, end: datetime) -> Amounts:
-        """What is free of each pool all the time from `start` to `end`."""
+    def least(self, start: datetime, end: datetime, pools: Iterable[Pool]) -> Amounts:
+        """What is free of these pools all the time from `start` to `end`."""
         inside = [
             free
             for at, free in enumerate(self.free)
             if self.times[at] < end and (at + 1 == len(self.times) or self.times[at + 1] > start)
         ]
-        return {pool: min(free.get(pool, 0) for free in inside) for pool in sorted({p for f in inside for p in f})}
+        return {pool: min(free.get(pool, 0) for free in inside) for pool in pools}
 
     def depends_on(self, start: datetime) -> tuple[Basis, bool]:
         """The weakest source of the ends up to `start`, and whether one of them is overdue."""
@@ -322,8 +322,7 @@ class Schedule:
             calendar = self.calendars[option.cluster]
             end = start + timedelta(seconds=max(1, option.duration_s))
             basis, overdue = calendar.depends_on(start)
-            left = calendar.least(start, end)
-            spare = {pool: left.get(pool, 0) for pool, amount in sorted(option.amounts.items()) if amount}
+            spare = calendar.least(start, end, sorted(pool for pool, amount in option.amounts.items() if amount))
             made = Reservation(option.cluster, ask.uid, ask.key, start, end, spare, basis, overdue)
             exposed = {
                 pool: max(calendar.bare.get(pool, 0), calendar.free[0].get(pool, 0))

@@ -197,7 +197,9 @@ def test_who_may_pass_never_delays_a_reservation(world: World, line: list[Ask], 
             running.append(passer)
     for reservation in kept:
         late = [p for p in running if p.cluster == reservation.cluster and after(p.duration_s) > reservation.start]
-        for pool, left in made.calendars[reservation.cluster].least(reservation.start, reservation.end).items():
+        for pool, left in (
+            made.calendars[reservation.cluster].least(reservation.start, reservation.end, reservation.spare).items()
+        ):
             if pool in reservation.spare:
                 assert sum(p.amounts[pool] for p in late) <= left
 
