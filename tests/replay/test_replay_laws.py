@@ -30,7 +30,7 @@ from dispatcher.store.documents import (
     encode_snapshot,
     replayed_digest,
 )
-from dispatcher.store.inputs import Packer, unpacked
+from dispatcher.store.pieces import Packer, unpacked
 from tests.core_builders import NOW
 from tests.examples import examples
 from tests.property.test_core_laws import World, gangs, worlds

@@ -19,7 +19,8 @@ from dispatcher.core.replay import Inputs
 from dispatcher.core.snapshot import Snapshot, WorkerView
 from dispatcher.store import SqlStore, open_store
 from dispatcher.store.database import rows_of, run_of, scalar_of
-from dispatcher.store.inputs import InputLimits, Packer
+from dispatcher.store.inputs import InputLimits
+from dispatcher.store.pieces import Packer
 from dispatcher.store.tables import input_pieces, input_segments, inputs
 from tests.core_builders import NOW, copy, hold, node, policy, request, seen, snapshot, worker
 
