@@ -89,9 +89,8 @@ class Feed:
         """What is wrong now, most telling first; None when nothing is."""
         if self.client.problem is not None:
             return f"{self.client.name}: {self.client.problem}"
-        return self._heartbeat_error or next(
-            (i.error for i in sorted(self._informers, key=lambda i: i.kind.name) if i.error is not None), None
-        )
+        broken = [(informer.kind.name, informer.error) for informer in self._informers if informer.error is not None]
+        return self._heartbeat_error or (min(broken)[1] if broken else None)
 
     def revision(self) -> int:
         """Grows with every change of any kind's content."""

@@ -74,6 +74,8 @@ class KubernetesWorker:
         self._nothing = WorkerView(name, synced=False, observed_at=None)
         self._built: WorkerView | None = None
         self._built_at = -1
+        self._shown: tuple[object, WorkerView] | None = None
+        """The view that was given last, behind what it was made of: one pass over thousands asks that often."""
 
     @property
     def name(self) -> ClusterName:
@@ -90,13 +92,11 @@ class KubernetesWorker:
         revision, synced = self._feed.revision(), self._feed.synced()
         if (self._built is not None or synced) and revision != self._built_at:
             self._built, self._built_at = self._content(), revision
-        return replace(
-            self._built or self._nothing,
-            synced=synced,
-            observed_at=self._feed.observed_at(),
-            generation=revision,
-            error=self._feed.error(),
-        )
+        how = (synced, self._feed.observed_at(), revision, self._feed.error())
+        if self._shown is None or self._shown[0] != how:
+            built = self._built or self._nothing
+            self._shown = how, replace(built, synced=how[0], observed_at=how[1], generation=how[2], error=how[3])
+        return self._shown[1]
 
     async def stop(self, stop: Stop) -> None:
         """See `WorkerPort.stop`."""

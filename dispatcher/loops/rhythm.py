@@ -1,7 +1,7 @@
 """When dispatch looks again: how long it rests between two cycles, and when a nomination that failed is tried again.
 
 Quick where there is little to do, so that a job on an idle hub is nominated within a few milliseconds of its quota;
-slow where much goes on, so that a storm of events costs half a core at most.
+slow where much goes on, so that a storm of events costs a fifth of a core.
 """
 
 from __future__ import annotations
@@ -16,15 +16,35 @@ from dispatcher.core.workload import HubWorkload
 
 SHORTEST_REST_S = 0.002
 LONGEST_REST_S = 0.1
+BURST_S = 0.05
+"""What a loop may work in a burst without longer rests: some ten cycles around the reservation of one job."""
 OVERTAKEN_S = 1.0
 """How long a view that has not shown what overtook us is waited for."""
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 
 
-def rest_s(cycle_s: float) -> float:
-    """As long as the cycle took: what comes meanwhile is seen together by the next one."""
-    return min(LONGEST_REST_S, max(SHORTEST_REST_S, cycle_s))
+@dataclass(slots=True)
+class Pace:
+    """How long a loop rests between two cycles: `shortest_s` while it has little to do; under a storm of events so long
+    that it takes about `share` of a core, but never above `longest_s`.
+
+    What it worked is owed, and paid back at the rate of that share: a burst is answered at once, a storm is not.
+    """
+
+    shortest_s: float
+    longest_s: float
+    share: float
+    _owed_s: float = 0.0
+    _counted_s: float = 0.0
+
+    def rest_s(self, busy_s: float, now_s: float) -> float:
+        """After a cycle that worked for `busy_s` and ended at `now_s` (monotonic)."""
+        paid_s = max(0.0, now_s - self._counted_s) * self.share
+        self._owed_s, self._counted_s = max(0.0, self._owed_s - paid_s) + busy_s, now_s
+        if self._owed_s <= BURST_S:
+            return self.shortest_s
+        return min(self.longest_s, max(self.shortest_s, busy_s / self.share))
 
 
 @dataclass(frozen=True, slots=True)

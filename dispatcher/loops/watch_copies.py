@@ -27,6 +27,7 @@ from dispatcher.loops.asking import Pace
 from dispatcher.loops.ending import Ender, Stopper
 from dispatcher.loops.lessons import Lesson, learn
 from dispatcher.loops.notify import NoticeLoop
+from dispatcher.loops.rhythm import Pace
 from dispatcher.loops.slices import Slices
 from dispatcher.loops.telling import Teller
 from dispatcher.metrics import Metrics
@@ -36,7 +37,11 @@ from dispatcher.state import FleetState
 LOOP = "copies"
 RESYNC_S = 5.0
 SETTLE_S = 0.05
-"""From a wake-up to the look. A worker's bad answer is visible for about a second, so this is short."""
+LONGEST_SETTLE_S = 0.25
+"""From a wake-up to the look; the longer one while events come all the time. A worker's bad answer is visible for about
+a second, so both are short."""
+SHARE = 0.03
+"""Of a core, that looks take meanwhile, as far as that goes with the longer one."""
 PENALTY_S = 1800
 EXCLUSION_S = 600
 LONGEST_EXCLUSION_S = 7200
@@ -93,11 +98,14 @@ class CopiesLoop:
         self._stopper = Stopper(self.state, self.metrics)
 
     async def run(self) -> None:
+        pace, clock = Pace(SETTLE_S, LONGEST_SETTLE_S, SHARE), self.state.clock
         while True:
             self.health.beat(LOOP)
+            started_s = clock.monotonic_s()
             await self.cycle()
+            ended_s = clock.monotonic_s()
             await self.waker.wait(RESYNC_S)
-            await self.state.clock.sleep(SETTLE_S)
+            await clock.sleep(pace.rest_s(ended_s - started_s, ended_s))
 
     async def cycle(self) -> None:
         """One look. Nothing is concluded while the hub is not fully seen or silent (design section 9)."""

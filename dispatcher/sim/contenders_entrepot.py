@@ -21,7 +21,7 @@ from dispatcher.core.watchdog import Finding
 from dispatcher.loops import dispatch, notify, watch_copies
 from dispatcher.loops.dispatch import DispatchLoop
 from dispatcher.loops.notify import NoticeLoop
-from dispatcher.loops.rhythm import rest_s
+from dispatcher.loops.rhythm import SHORTEST_REST_S
 from dispatcher.loops.telling import Teller
 from dispatcher.loops.watch_copies import CopiesLoop
 from dispatcher.metrics import Metrics
@@ -185,7 +185,7 @@ class Entrepot:
         self.loop.planner.memo = PatientMemo()
         self.loop.planner.teller = self.loop.writer.teller = Untold(self.state, notices, metrics)
         self.copies = CopiesLoop(self.state, notices, metrics, health, Waker(clock), self._learned)
-        self._beat = Beat(_seconds(rest_s(0.0)), _seconds(dispatch.RESYNC_S), clock.now())
+        self._beat = Beat(_seconds(SHORTEST_REST_S), _seconds(dispatch.RESYNC_S), clock.now())
         self._copies_beat = Beat(_seconds(watch_copies.SETTLE_S), _seconds(watch_copies.RESYNC_S), clock.now())
         self._again_at = clock.now()
         self._seen = fleet.revision()

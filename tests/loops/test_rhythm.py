@@ -12,7 +12,8 @@ import pytest
 from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.ports import IntentState, Nomination
 from dispatcher.core.waiting import Phase
-from dispatcher.loops.rhythm import LONGEST_REST_S, SHORTEST_REST_S, Retries, rest_s
+from dispatcher.loops.dispatch import SHARE
+from dispatcher.loops.rhythm import LONGEST_REST_S, SHORTEST_REST_S, Pace, Retries
 from dispatcher.loops.writing import TRIES
 from tests.loops.bench import Bench
 from tests.loops.jobs import gang
@@ -26,16 +27,35 @@ def after(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize(
-    ("cycle_s", "rest"),
-    [
-        pytest.param(0.0, SHORTEST_REST_S, id="on an idle hub it hardly rests"),
-        pytest.param(0.03, 0.03, id="it rests as long as it worked"),
-        pytest.param(5.0, LONGEST_REST_S, id="a long cycle delays the next by a tenth of a second at most"),
-    ],
-)
-def test_it_rests_as_long_as_it_worked_within_bounds(cycle_s: float, rest: float) -> None:
-    assert rest_s(cycle_s) == rest
+def rests(cycles_s: Sequence[float]) -> list[float]:
+    """How long dispatch rests after each of these cycles, one right after the other's rest."""
+    pace, now_s, found = Pace(SHORTEST_REST_S, LONGEST_REST_S, SHARE), 1000.0, []
+    for cycle_s in cycles_s:
+        now_s += cycle_s
+        found.append(pace.rest_s(cycle_s, now_s))
+        now_s += found[-1]
+    return found
+
+
+def test_around_one_reservation_on_an_idle_hub_it_hardly_rests() -> None:
+    assert set(rests([0.003] * 10)) == {SHORTEST_REST_S}
+
+
+def test_a_storm_of_events_costs_its_share_of_a_core_and_no_more() -> None:
+    cycles_s = [0.004] * 500
+    rested_s = rests(cycles_s)
+    assert rested_s[0] == SHORTEST_REST_S, "the first that come are answered at once"
+    assert sum(cycles_s) / (sum(cycles_s) + sum(rested_s)) == pytest.approx(SHARE, rel=0.1)
+
+
+def test_a_long_cycle_delays_the_next_by_a_tenth_of_a_second_at_most() -> None:
+    assert rests([5.0]) == [LONGEST_REST_S]
+
+
+def test_what_a_storm_has_cost_is_forgotten_when_it_is_over() -> None:
+    pace = Pace(SHORTEST_REST_S, LONGEST_REST_S, SHARE)
+    assert pace.rest_s(0.5, 1000.0) == LONGEST_REST_S
+    assert pace.rest_s(0.003, 1003.0) == SHORTEST_REST_S
 
 
 def test_what_was_never_tried_is_decided_at_once() -> None:
