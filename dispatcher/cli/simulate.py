@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -47,6 +48,9 @@ def simulate(  # noqa: PLR0913 - one parameter an option: that is how typer decl
         str, typer.Option("--compare", help="contenders; the others are compared with the first", metavar="NAME,...")
     ] = DEFAULT_COMPARE,
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=1000, help="how many seeds, from 1 on")] = 1,
+    cores: Annotated[
+        int | None, typer.Option("--cores", min=1, max=1024, help="so many runs side by side; else one", metavar="N")
+    ] = None,
     load: Annotated[
         float | None,
         typer.Option("--load", min=0.01, max=100, help="work by capacity, such as 1.2; else the scenario's own"),
@@ -74,7 +78,7 @@ def simulate(  # noqa: PLR0913 - one parameter an option: that is how typer decl
 
     Exit codes: 0 done, 1 the run failed, 2 no such scenario or contender, 5 the blueprint does not load.
     """
-    of_runs = {"--load": load, "--days": days, "--fleet": fleet, "--out": out, "--format": form}
+    of_runs = {"--load": load, "--days": days, "--fleet": fleet, "--cores": cores, "--out": out, "--format": form}
     given = [option for option, value in of_runs.items() if value is not None]
     if from_snapshot is not None or blueprint is not None:
         if from_snapshot is None or blueprint is None or scenario is not None or given:
@@ -91,7 +95,7 @@ def simulate(  # noqa: PLR0913 - one parameter an option: that is how typer decl
     if scenario is None:
         _list()
         return
-    _compare(scenario, _Wish(compare, seeds, load, days, fleet), out, tuple(form or Form))
+    _compare(scenario, _Wish(compare, seeds, load, days, fleet), cores or 1, (out, tuple(form or Form)))
 
 
 def _refuse_unused(scenario: str | None, given: Sequence[str]) -> None:
@@ -123,13 +127,15 @@ class _Wish:
         self.fleet = fleet
 
 
-def _compare(scenario: str, wish: _Wish, out: Path | None, forms: Sequence[Form]) -> None:
+def _compare(scenario: str, wish: _Wish, cores: int, files: tuple[Path | None, Sequence[Form]]) -> None:
+    """`files`: the folder to write into, if any, and in which forms."""
     # Imported here: `why` must answer at once.
     from dispatcher.core.errors import Fatal
     from dispatcher.logs import configure
     from dispatcher.runtime import calm_collector
     from dispatcher.sim.engine_compare import compare, entries
 
+    out, forms = files
     configure("critical")  # what loops log of a simulated day is no news, and no part of the report
     contenders = _told(lambda: entries(wish.names), "--compare", ExitCode.USAGE)
     if wish.fleet is not None:
@@ -140,9 +146,13 @@ def _compare(scenario: str, wish: _Wish, out: Path | None, forms: Sequence[Form]
     calm_collector()
     with _progress(scenarios, contenders) as tell:
         try:
-            found = compare(scenarios, contenders, tell)
+            found = compare(scenarios, contenders, tell, cores)
         except Fatal as error:
             raise CliError(str(error), where=scenario, fix=error.fix, code=ExitCode.INVALID_BLUEPRINT) from None
+        except BrokenExecutor:
+            raise CliError(
+                "a run was ended from outside", where=scenario, fix="fewer --cores need less memory"
+            ) from None
     _print(found)
     if out is not None:
         _write(found, out, forms)

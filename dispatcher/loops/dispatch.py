@@ -27,7 +27,7 @@ from dispatcher.loops.line import WaitingLine
 from dispatcher.loops.notify import NoticeLoop
 from dispatcher.loops.planning import BATCH, Planned, Planner
 from dispatcher.loops.planning import LOOP as LOOP
-from dispatcher.loops.rhythm import LONGEST_REST_S, SHORTEST_REST_S, Pace
+from dispatcher.loops.rhythm import LONGEST_REST_S, SHORTEST_REST_S, Throttle
 from dispatcher.loops.rounds import Round, Rounds, turns_of
 from dispatcher.loops.telling import Teller
 from dispatcher.loops.turns import ShareBook
@@ -72,7 +72,7 @@ class DispatchLoop:
     """Set once the first cycle is through, or there is none to make: what was put off for a quick start may be done."""
     planner: Planner = field(init=False)
     writer: Writer = field(init=False)
-    _pace: Pace = field(default_factory=lambda: Pace(SHORTEST_REST_S, LONGEST_REST_S, SHARE))
+    _throttle: Throttle = field(default_factory=lambda: Throttle(SHORTEST_REST_S, LONGEST_REST_S, SHARE))
     _busy_s: float = 0.0
     """What this cycle spent on deciding and recording. Writes that are on their way cost nobody anything: what one of
     them conflicts with must not wait as long again."""
@@ -130,7 +130,7 @@ class DispatchLoop:
             get_logger().error("store_away", error=str(error))
             return STORE_PAUSE_S
         self.store_away_since_s = None
-        return self._pace.rest_s(self._busy_s, self.state.clock.monotonic_s())
+        return self._throttle.rest_s(self._busy_s, self.state.clock.monotonic_s())
 
     async def recover(self) -> None:
         """After a start or a change of leader: take over holds, unanswered intents and what lies in caches from the

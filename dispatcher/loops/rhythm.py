@@ -25,7 +25,7 @@ LONGEST_PAUSE_S = 30.0
 
 
 @dataclass(slots=True)
-class Pace:
+class Throttle:
     """How long a loop rests between two cycles: `shortest_s` while it has little to do; under a storm of events so long
     that it takes about `share` of a core, but never above `longest_s`.
 

@@ -27,7 +27,7 @@ from dispatcher.loops.asking import Pace
 from dispatcher.loops.ending import Ender, Stopper
 from dispatcher.loops.lessons import Lesson, learn
 from dispatcher.loops.notify import NoticeLoop
-from dispatcher.loops.rhythm import Pace
+from dispatcher.loops.rhythm import Throttle
 from dispatcher.loops.slices import Slices
 from dispatcher.loops.telling import Teller
 from dispatcher.metrics import Metrics
@@ -98,14 +98,14 @@ class CopiesLoop:
         self._stopper = Stopper(self.state, self.metrics)
 
     async def run(self) -> None:
-        pace, clock = Pace(SETTLE_S, LONGEST_SETTLE_S, SHARE), self.state.clock
+        throttle, clock = Throttle(SETTLE_S, LONGEST_SETTLE_S, SHARE), self.state.clock
         while True:
             self.health.beat(LOOP)
             started_s = clock.monotonic_s()
             await self.cycle()
             ended_s = clock.monotonic_s()
             await self.waker.wait(RESYNC_S)
-            await clock.sleep(pace.rest_s(ended_s - started_s, ended_s))
+            await clock.sleep(throttle.rest_s(ended_s - started_s, ended_s))
 
     async def cycle(self) -> None:
         """One look. Nothing is concluded while the hub is not fully seen or silent (design section 9)."""

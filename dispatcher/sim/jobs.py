@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 
 from dispatcher.core.workload import WorkloadClass
 
@@ -137,4 +136,4 @@ class Scenario:
     @cached_property
     def catalog(self) -> Mapping[str, SimDataSet]:
         """Data sets by name."""
-        return MappingProxyType({data_set.name: data_set for data_set in self.data_sets})
+        return {data_set.name: data_set for data_set in self.data_sets}

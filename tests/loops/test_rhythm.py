@@ -13,7 +13,7 @@ from dispatcher.core.ids import WorkloadUid
 from dispatcher.core.ports import IntentState, Nomination
 from dispatcher.core.waiting import Phase
 from dispatcher.loops.dispatch import SHARE
-from dispatcher.loops.rhythm import LONGEST_REST_S, SHORTEST_REST_S, Pace, Retries
+from dispatcher.loops.rhythm import LONGEST_REST_S, SHORTEST_REST_S, Retries, Throttle
 from dispatcher.loops.writing import TRIES
 from tests.loops.bench import Bench
 from tests.loops.jobs import gang
@@ -29,10 +29,10 @@ def after(seconds: float) -> datetime:
 
 def rests(cycles_s: Sequence[float]) -> list[float]:
     """How long dispatch rests after each of these cycles, one right after the other's rest."""
-    pace, now_s, found = Pace(SHORTEST_REST_S, LONGEST_REST_S, SHARE), 1000.0, []
+    throttle, now_s, found = Throttle(SHORTEST_REST_S, LONGEST_REST_S, SHARE), 1000.0, []
     for cycle_s in cycles_s:
         now_s += cycle_s
-        found.append(pace.rest_s(cycle_s, now_s))
+        found.append(throttle.rest_s(cycle_s, now_s))
         now_s += found[-1]
     return found
 
@@ -53,9 +53,9 @@ def test_a_long_cycle_delays_the_next_by_a_tenth_of_a_second_at_most() -> None:
 
 
 def test_what_a_storm_has_cost_is_forgotten_when_it_is_over() -> None:
-    pace = Pace(SHORTEST_REST_S, LONGEST_REST_S, SHARE)
-    assert pace.rest_s(0.5, 1000.0) == LONGEST_REST_S
-    assert pace.rest_s(0.003, 1003.0) == SHORTEST_REST_S
+    throttle = Throttle(SHORTEST_REST_S, LONGEST_REST_S, SHARE)
+    assert throttle.rest_s(0.5, 1000.0) == LONGEST_REST_S
+    assert throttle.rest_s(0.003, 1003.0) == SHORTEST_REST_S
 
 
 def test_what_was_never_tried_is_decided_at_once() -> None:
