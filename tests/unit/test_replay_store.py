@@ -236,7 +236,7 @@ async def test_what_has_no_plain_form_is_left_out_and_the_decision_is_stored(tar
 
 
 def test_failed_commits_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dispatcher.store.inputs._MOST_PENDING", 50)
+    monkeypatch.setattr("dispatcher.store.pieces._MOST_PENDING", 50)
     packer = Packer()
     for number in range(40):
         found = inputs_on(fleet(100, 0, f"w{number % 2}"), number)
