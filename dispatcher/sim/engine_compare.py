@@ -89,8 +89,8 @@ def _side_by_side(
     """Told only of runs that are over. The first error, or Ctrl-C, ends all the others."""
     others = active_children()
     with ProcessPoolExecutor(cores, get_context("spawn"), _begin) as pool:
-        going = [pool.submit(_elsewhere, scenario, entry.name) for scenario, entry in runs]
         try:
+            going = [pool.submit(_elsewhere, scenario, entry.name) for scenario, entry in runs]
             for done in as_completed(going):
                 told(done.result()[1])
         except BaseException:

@@ -36,11 +36,21 @@ def is_gone(pid: int) -> bool:
     return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+def heeds_ctrl_c() -> None:
+    """As a terminal starts it: whoever runs tests in the background hands down a SIGINT that is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def simulating() -> Iterator[subprocess.Popen[str]]:
     """The command, once its runs have begun."""
     with subprocess.Popen(
-        COMMAND, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        COMMAND,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heeds_ctrl_c,
     ) as command:
         try:
             wait_until(lambda: len(children(command.pid)) == 2, 60, "two runs to begin")
