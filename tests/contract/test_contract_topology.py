@@ -21,6 +21,8 @@ UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
 SLICES = "kueue.x-k8s.io/podset-slice-required-topology"
 SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 GROUP = "kueue.x-k8s.io/podset-group-name"
+LASTING = "60s"
+"""Of a job that is looked at while it runs: the hub latches seconds after its pods have begun."""
 
 
 def asking(bed: Bed, name: str, pods: int, annotations: dict[str, str], **more: Any) -> b.Manifest:
@@ -36,7 +38,7 @@ async def test_fr_sco_02_a_gang_that_must_share_a_rack_starts_only_where_one_tak
         racks = Topology(bed.name, (RACK_LABEL, HOST_LABEL))
         await scene.until_true(lambda: scene.worker(SPLIT).flavors[big].topology == racks, "the levels are seen")
         assert scene.worker(PLAIN).flavors[big].topology is None
-        waiting = await scene.submitted(asking(bed, "train", 2, {REQUIRED: RACK_LABEL}, duration="5s"))
+        waiting = await scene.submitted(asking(bed, "train", 2, {REQUIRED: RACK_LABEL}, duration="10s"))
         assert waiting.pod_sets[0].topology == TopologyWish(RACK_LABEL)
         await scene.nominate("train", SPLIT)
         stuck = await scene.until_copy("train", SPLIT, lambda c: "topology" in c.quota_message, "says what it lacks")
@@ -44,8 +46,8 @@ async def test_fr_sco_02_a_gang_that_must_share_a_rack_starts_only_where_one_tak
         assert "allows to fit only 1 out of 2 pod(s)" in stuck.quota_message
         assert stuck.required == (("main", RACK_LABEL),)
         await scene.nominate("train", SPLIT, WHOLE)
-        await scene.latched("train", WHOLE)
         await scene.until_copy("train", WHOLE, lambda c: c.bound_pods == 2, "both pods are on nodes")
+        await scene.latched("train", WHOLE)
         assert (await scene.finished("train")).finished_reason == "Succeeded"
 
 
@@ -70,7 +72,7 @@ async def test_pods_that_ask_for_a_topology_take_no_flavor_without_one(
 async def test_pods_that_only_prefer_a_rack_are_spread(open_fleet: Opener, annotations: dict[str, str]) -> None:
     async with open_fleet(quota=16, racks=RACKS) as fleet:
         scene = Scene(fleet)
-        waiting = await scene.submitted(asking(fleet.bed, "train", 2, annotations, duration="5s"))
+        waiting = await scene.submitted(asking(fleet.bed, "train", 2, annotations, duration=LASTING))
         assert waiting.pod_sets[0].topology == TopologyWish(preferred=annotations.get(PREFERRED))
         await scene.nominate("train", SPLIT)
         await scene.until_copy("train", SPLIT, lambda c: c.bound_pods == 2, "both pods are on nodes")
@@ -82,7 +84,7 @@ async def test_slices_start_where_whole_ones_have_room(open_fleet: Opener, size:
     async with open_fleet(quota=16, racks=RACKS) as fleet:
         scene = Scene(fleet)
         in_slices = {SLICES: RACK_LABEL, SLICE_SIZE: size}
-        waiting = await scene.submitted(asking(fleet.bed, "train", 2, in_slices, duration="5s"))
+        waiting = await scene.submitted(asking(fleet.bed, "train", 2, in_slices, duration=LASTING))
         assert waiting.pod_sets[0].topology == TopologyWish(slices=(Slice(RACK_LABEL, int(size)),))
         await scene.nominate("train", SPLIT)
         if not starts:
@@ -113,7 +115,7 @@ async def test_a_group_of_pod_sets_starts_only_where_one_rack_takes_both(open_fl
         scene, bed = Scene(fleet), fleet.bed
         parts = {}
         for part in ("leader", "workers"):
-            template = bed.template(gpus=8, duration="5s")
+            template = bed.template(gpus=8, duration=LASTING)
             template["metadata"]["annotations"] |= {REQUIRED: RACK_LABEL, GROUP: "both"}
             parts[part] = (1, 1, template)
         waiting = await scene.submitted(b.job_set("train", parts, QUEUE, bed.name))
