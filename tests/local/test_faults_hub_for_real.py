@@ -16,7 +16,7 @@ from tests.builders import Manifest
 from tests.fleet import LocalFleet, rbac
 from tests.fleet.processes import FleetError
 from tests.local.daemon import is_ready, wait_for
-from tests.local.faulty import GRACE_S, NAMESPACE, SILENCE_S, Bed, bed, made_once, tries
+from tests.local.faulty import GRACE_S, NAMESPACE, SILENCE_S, Bed, bed, made_once, made_twice, tries
 from tests.local.proxy import Proxy
 from tests.loops.jobs import B200, H100, H200, gang
 
@@ -80,7 +80,7 @@ def test_a_restart_of_the_hubs_apiserver_loses_doubles_and_changes_no_nomination
         faulty.settle(jobs, within_s=90)
         workloads = names(faulty, jobs)
     assert {name: seen[name] for name in workloads if len(seen.get(name, ())) > 1} == {}
-    assert made_once(local_fleet, workloads) == {}
+    assert made_twice(local_fleet, workloads) == {}
     assert made_once(local_fleet, names(faulty, [runs])) == {}
     assert faulty.runs_on("hub-runs", "cloud-a-fi") is not None
     assert all(faulty.why(m["metadata"]["name"])["decision"]["attempt"] == 1 for m in jobs)
