@@ -16,7 +16,7 @@ from dispatcher.core.offers import Offer, offers_of
 from dispatcher.core.place import Place
 from dispatcher.core.policy import ClassPolicy, ClusterPolicy, Policy
 from dispatcher.core.snapshot import ClusterQueueView, ClusterSnapshot, Hold, LocalQueueView
-from dispatcher.core.ways import Route
+from dispatcher.core.ways import Arrival, Route
 from dispatcher.core.workload import Request, WorkloadClass
 
 
@@ -65,8 +65,10 @@ class Context:
     law: Legality | None = None
     ways: tuple[Route | Rejection, ...] = ()
     """While terms are computed: how each data set comes here, or what is not known of that, in their order."""
+    arrivals: tuple[Arrival, ...] = ()
+    """While terms are computed: what comes before the work begins."""
     held_s: int = 0
-    """Once terms are there: for how long it would be held here before it works."""
+    """For how long what it takes would be held here before it works, as far as that is known."""
 
     @property
     def request(self) -> Request:
@@ -87,6 +89,10 @@ class Context:
     def by_ways(self, ways: tuple[Route | Rejection, ...]) -> Context:
         """With the ways of its data."""
         return replace(self, ways=ways)
+
+    def awaiting(self, arrivals: tuple[Arrival, ...]) -> Context:
+        """With what comes before the work begins: one after the other."""
+        return replace(self, arrivals=arrivals, held_s=sum(arrival.seconds or 0 for arrival in arrivals))
 
     def appraised(self, found: Appraisal) -> Context:
         """With its terms, and what the law says."""

@@ -1,4 +1,5 @@
-"""A way on which a data set comes to a candidate, with its bill. Which one is taken, `terms/routes.py` says."""
+"""A way on which a data set comes to a candidate, with its bill; and what is waited for. Which way is taken,
+`terms/routes.py` says, and what comes, `terms/arriving.py`."""
 
 from __future__ import annotations
 
@@ -31,6 +32,11 @@ class Route:
     cached: Cached | None = None
     brought_s: int | None = None
     is_local: bool = False
+
+    @property
+    def moved_bytes(self) -> int:
+        """All that goes that way."""
+        return (self.data_set.size_bytes or 0) * self.reads
 
     @property
     def egress_usd_micro(self) -> int:
@@ -84,9 +90,9 @@ class Route:
             via = f", {self.price.via}" if self.price.via else ""
             yield Line(
                 what=f"{name} from {self.source} ({self.site[1]}{via}) x {self.reads}",
-                quantity=(self.data_set.size_bytes or 0) * self.reads,
+                quantity=self.moved_bytes,
                 unit="byte",
-                unit_price_usd_micro=mean_price(self.price, (self.data_set.size_bytes or 0) * self.reads),
+                unit_price_usd_micro=mean_price(self.price, self.moved_bytes),
                 amount_usd_micro=self.egress_usd_micro,
                 source=self.price.source,
             )
@@ -99,6 +105,18 @@ class Route:
                 amount_usd_micro=self.requests_usd_micro,
                 source=self.requests.source,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Something that comes before the work begins. `price` None: others bring it. `mbit_s` is what its way carries;
+    where that is not known, what the slowest of the known ways does (`guessed`). `seconds` None: nobody can say."""
+
+    what: str
+    seconds: int | None
+    price: EgressPrice | None = None
+    mbit_s: int | None = None
+    guessed: bool = False
 
 
 def _seconds(coming: Cached) -> int:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dispatcher.core.context import Context
 from dispatcher.core.decision import Term
-from dispatcher.core.terms.arriving import held_s
+from dispatcher.core.terms.arriving import arrivals
 from dispatcher.core.terms.data import data_in
 from dispatcher.core.terms.energy import energy
 from dispatcher.core.terms.home import home
@@ -38,7 +38,9 @@ def price(context: Context) -> Priced:
     """What a candidate costs, by the ways on which its data comes."""
     uses = context.request.declared.data
     seen = context.by_ways(tuple([cheapest_route(context, use) for use in uses])) if uses else context
-    return Priced(tuple([term(seen) for term in TERMS]), held_s(seen))
+    coming = tuple(arrivals(seen))
+    seen = seen.awaiting(coming) if coming else seen
+    return Priced(tuple([term(seen) for term in TERMS]), seen.held_s)
 
 
 def total_of(terms: tuple[Term, ...]) -> int | None:

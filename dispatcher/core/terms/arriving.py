@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dispatcher.core.context import Context
 from dispatcher.core.policy import EgressPrice
 from dispatcher.core.prices import carried_in_s, taken_mbit_s
 from dispatcher.core.terms.homeward import checkpoint_of, way_back
-from dispatcher.core.ways import Route
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """Something that comes before the work begins. `price` None: others bring it. `mbit_s` is what its way carries;
-    where that is not known, what the slowest of the known ways does (`guessed`). `seconds` None: nobody can say."""
-
-    what: str
-    seconds: int | None
-    price: EgressPrice | None = None
-    mbit_s: int | None = None
-    guessed: bool = False
+from dispatcher.core.ways import Arrival, Route
 
 
 def arrivals(context: Context) -> Iterator[Arrival]:
@@ -36,8 +23,7 @@ def arrivals(context: Context) -> Iterator[Arrival]:
         if route.cached is not None and not route.cached.there:
             yield Arrival(f"{route.data_set.name} on its way for {route.source}", route.time_s or 0)
         elif route.cached is None and route.price is not None:
-            size = (route.data_set.size_bytes or 0) * route.reads
-            yield _over(context, f"transfer of {route.data_set.name}", route.price, size)
+            yield _over(context, f"transfer of {route.data_set.name}", route.price, route.moved_bytes)
     saved = checkpoint_of(context) if context.request.attempt > 1 else None
     price = way_back(context, saved.store) if saved is not None else None
     if saved is not None and isinstance(price, EgressPrice):
@@ -48,8 +34,3 @@ def _over(context: Context, what: str, price: EgressPrice, size_bytes: int | Non
     mbit_s = taken_mbit_s(price, context.policy.prices, context.dated)
     takes_s = carried_in_s(mbit_s, size_bytes) if mbit_s is not None and size_bytes is not None else None
     return Arrival(what, takes_s, price, mbit_s, guessed=not price.bandwidth_mbit_s)
-
-
-def held_s(context: Context) -> int:
-    """For how long the GPUs of the run are held before it works, as far as that is known."""
-    return sum(arrival.seconds or 0 for arrival in arrivals(context))

@@ -49,7 +49,7 @@ def taken_s(context: Context, route: Route) -> int | None:
     if route.price is None or route.cached is not None:
         return route.time_s
     mbit_s = taken_mbit_s(route.price, context.policy.prices, context.dated)
-    return carried_in_s(mbit_s, (route.data_set.size_bytes or 0) * route.reads) if mbit_s is not None else None
+    return carried_in_s(mbit_s, route.moved_bytes) if mbit_s is not None else None
 
 
 def _fetched(context: Context, use: DataUse, data_set: DataSet, site: ClusterPolicy) -> Route | Rejection:

@@ -7,7 +7,6 @@ from dispatcher.core.decision import Line, Rejection, Term, TermKind
 from dispatcher.core.offers import Offer
 from dispatcher.core.policy import ComputePrice, PriceUnit
 from dispatcher.core.prices import billed_milli_s, compute_amount, div_half_up
-from dispatcher.core.terms.arriving import held_s
 from dispatcher.core.terms.bills import billed
 from dispatcher.core.units import span
 
@@ -27,13 +26,12 @@ def run(context: Context) -> Term:
     holds what it takes while its data comes in: far compute is slower, and paid for longer (FR-SCO-15).
     """
     bill: list[Line] = []
-    held = held_s(context)
     for offer in context.offers:
         if offer.price is None:
             return Term(TermKind.RUN, None, tuple(bill))
         if isinstance(offer.price, Rejection):
             return Term(TermKind.RUN, None, tuple(bill), offer.price)
-        bill.append(_line(offer, offer.price, context.setting.estimate.duration_s, held))
+        bill.append(_line(offer, offer.price, context.setting.estimate.duration_s, context.held_s))
     return billed(TermKind.RUN, bill)
 
 

@@ -6,8 +6,8 @@ from dispatcher.core.context import Context
 from dispatcher.core.decision import Line, Term, TermKind
 from dispatcher.core.instants import stamp
 from dispatcher.core.policy import EgressPrice
-from dispatcher.core.terms.arriving import Arrival, arrivals
 from dispatcher.core.terms.bills import billed, delay_line
+from dispatcher.core.ways import Arrival
 
 
 def waiting(context: Context) -> Term:
@@ -19,7 +19,7 @@ def waiting(context: Context) -> Term:
     """
     hourly = context.setting.plan.delay_price_usd_micro_per_hour
     bill = _return_lines(context, hourly)
-    bill.extend(_line(arrival, hourly) for arrival in arrivals(context))
+    bill.extend(_line(arrival, hourly) for arrival in context.arrivals)
     return billed(TermKind.WAITING, bill)
 
 
