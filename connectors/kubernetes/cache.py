@@ -122,12 +122,12 @@ def _newer(version: int | None, last: int | None) -> bool:
 
 
 class Part(Generic[T]):
-    """A part of a view, built again only when one of the revisions that it depends on has changed."""
+    """A view or a part of one, built again only when something that it depends on has changed: mostly revisions."""
 
-    def __init__(self, build: Callable[[], T], *revisions: Callable[[], int]) -> None:
+    def __init__(self, build: Callable[[], T], *revisions: Callable[[], object]) -> None:
         self._build = build
         self._revisions = revisions
-        self._built_at: tuple[int, ...] = ()
+        self._built_at: tuple[object, ...] = ()
         self._value: T | None = None
 
     def get(self) -> T:

@@ -77,8 +77,8 @@ class KubernetesHub:
         self._workloads_part = Part(
             self._joined_workloads, lambda: self._workloads.cache.revision, self._owners.revision
         )
-        self._built: HubView | None = None
-        self._built_at = -1
+        self._content_part = Part(self._content, self._feed.revision)
+        self._view_part = Part(self._seen, self._feed.revision, self._synced, self._observed_at, self._feed.error)
 
     # --- what is seen ---
 
@@ -102,15 +102,17 @@ class KubernetesHub:
 
     def view(self) -> HubView:
         """Content is rebuilt only when some of it changed; age, sync and error are those of this instant."""
-        revision = self._feed.revision()
-        if self._built is None or revision != self._built_at:
-            self._built, self._built_at = self._content(), revision
-        return replace(
-            self._built,
-            synced=self._feed.synced(self._needed),
-            observed_at=self._feed.observed_at(self._needed),
-            error=self._feed.error(),
-        )
+        return self._view_part.get()
+
+    def _seen(self) -> HubView:
+        found = self._content_part.get()
+        return replace(found, synced=self._synced(), observed_at=self._observed_at(), error=self._feed.error())
+
+    def _synced(self) -> bool:
+        return self._feed.synced(self._needed)
+
+    def _observed_at(self) -> datetime | None:
+        return self._feed.observed_at(self._needed)
 
     def _content(self) -> HubView:
         return HubView(

@@ -73,9 +73,9 @@ class KubernetesWorker:
         )
         self._nothing = WorkerView(name, synced=False, observed_at=None)
         self._built: WorkerView | None = None
-        self._built_at = -1
-        self._shown: tuple[object, WorkerView] | None = None
-        """The view that was given last, behind what it was made of: one pass over thousands asks that often."""
+        feed = self._feed
+        self._content_part = Part(self._content, feed.revision)
+        self._view_part = Part(self._seen, feed.revision, feed.synced, feed.observed_at, feed.error)
 
     @property
     def name(self) -> ClusterName:
@@ -89,14 +89,19 @@ class KubernetesWorker:
 
         Before everything has been listed once there is none: half of a cluster says nothing, and is not worth building.
         """
-        revision, synced = self._feed.revision(), self._feed.synced()
-        if (self._built is not None or synced) and revision != self._built_at:
-            self._built, self._built_at = self._content(), revision
-        how = (synced, self._feed.observed_at(), revision, self._feed.error())
-        if self._shown is None or self._shown[0] != how:
-            built = self._built or self._nothing
-            self._shown = how, replace(built, synced=how[0], observed_at=how[1], generation=how[2], error=how[3])
-        return self._shown[1]
+        return self._view_part.get()
+
+    def _seen(self) -> WorkerView:
+        feed, synced = self._feed, self._feed.synced()
+        if self._built is not None or synced:
+            self._built = self._content_part.get()
+        return replace(
+            self._built or self._nothing,
+            synced=synced,
+            observed_at=feed.observed_at(),
+            generation=feed.revision(),
+            error=feed.error(),
+        )
 
     async def stop(self, stop: Stop) -> None:
         """See `WorkerPort.stop`."""
