@@ -12,11 +12,10 @@ done are not done again, and a bench that was interrupted goes on where it was.
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -31,6 +30,7 @@ from dispatcher.sim.readers import read_trace
 from dispatcher.sim.report.summary import ContenderSummary, summarise
 from dispatcher.sim.results import Comparison, ContenderResult
 from dispatcher.sim.scenarios import blueprint_folder, load_fleet, plan_named
+from dispatcher.sim.side_by_side import side_by_side
 from dispatcher.sim.world import set_up, start_of
 
 SEEDS = 5
@@ -94,16 +94,15 @@ def seeds() -> range:
     return range(1, _number("ENTREPOT_BENCH_SEEDS", SEEDS) + 1)
 
 
-def _results(heats: Iterable[Heat]) -> Iterator[tuple[Heat, ContenderResult]]:
+def _results(heats: Sequence[Heat]) -> Iterator[tuple[Heat, ContenderResult]]:
     cores = _number("ENTREPOT_BENCH_CORES", 1)
     if cores == 1:
         for heat in heats:
             yield heat, _result(heat)
         return
-    with ProcessPoolExecutor(cores, multiprocessing.get_context("spawn")) as pool:
-        going = {pool.submit(_result, heat): heat for heat in heats}
-        for done in as_completed(going):
-            yield going[done], done.result()
+    with closing(side_by_side(_result, heats, cores)) as over:
+        for place, result in over:
+            yield heats[place], result
 
 
 def _result(heat: Heat) -> ContenderResult:

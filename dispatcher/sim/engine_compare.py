@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context, parent_process
 
 from dispatcher.config.problems import did_you_mean
 from dispatcher.core.errors import Fatal
-from dispatcher.logs import configure
-from dispatcher.runtime import calm_collector
 from dispatcher.sim.contenders_all import CONTENDERS, Entry, as_told
 from dispatcher.sim.engine import run
 from dispatcher.sim.jobs import Scenario
 from dispatcher.sim.results import Comparison, ContenderResult
+from dispatcher.sim.side_by_side import side_by_side
 from dispatcher.sim.world import set_up
 
 
@@ -66,7 +61,12 @@ def compare(
         raise ValueError("nothing to simulate")
     runs = [(scenario, entry) for scenario in scenarios for entry in contenders]
     if cores > 1 and len(runs) > 1:
-        results = _side_by_side(runs, told, min(cores, len(runs)))
+        apart: dict[int, ContenderResult] = {}
+        with closing(side_by_side(_elsewhere, [(each, entry.name) for each, entry in runs], cores)) as over:
+            for place, (result, mark) in over:
+                apart[place] = result
+                told(mark)
+        results = [apart[place] for place in sorted(apart)]
     else:
         results = [_run(scenario, entry, told) for scenario, entry in runs]
     first = scenarios[0]
@@ -83,41 +83,8 @@ def _run(scenario: Scenario, entry: Entry, told: Callable[[Mark], None]) -> Cont
     return found.named(entry.name, is_bound=entry.sees_truth)
 
 
-def _side_by_side(
-    runs: Sequence[tuple[Scenario, Entry]], told: Callable[[Mark], None], cores: int
-) -> list[ContenderResult]:
-    """Told only of runs that are over. The first error, or Ctrl-C, ends all the others."""
-    others = active_children()
-    with ProcessPoolExecutor(cores, get_context("spawn"), _begin) as pool:
-        try:
-            going = [pool.submit(_elsewhere, scenario, entry.name) for scenario, entry in runs]
-            for done in as_completed(going):
-                told(done.result()[1])
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in set(active_children()).difference(others):
-                child.terminate()  # a run does not look up until it is over
-            raise
-    return [each.result()[0] for each in going]
-
-
-def _begin() -> None:
-    """Once in each process: as the command does it for its own; and it lives no longer than that."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    configure("critical")
-    calm_collector()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _elsewhere(scenario: Scenario, name: str) -> tuple[ContenderResult, Mark]:
+def _elsewhere(asked: tuple[Scenario, str]) -> tuple[ContenderResult, Mark]:
     """A run in a process of its own, with its last mark; an entry is known by its name there."""
     marks: list[Mark] = []
-    found = _run(scenario, CONTENDERS[name], marks.append)
+    found = _run(asked[0], CONTENDERS[asked[1]], marks.append)
     return found, marks[-1]
