@@ -30,6 +30,7 @@ from dispatcher.cli.printing import emit, note
 from dispatcher.cli.show_lists import clusters_page, decisions_page, queue_page
 from dispatcher.cli.show_why import decision_page, why_not_page, why_page
 from dispatcher.core.decision import Outcome
+from dispatcher.core.ids import SHORTEST_START
 from dispatcher.web.models import (
     ClusterList,
     DecisionList,
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from dispatcher.cli.records import Records
 
 T = TypeVar("T")
-_ID_START = re.compile(r"[0-9a-f]{4,64}")
-_SHORT_START = re.compile(r"[0-9a-f]{1,3}")
+_ID_START = re.compile(rf"[0-9a-f]{{{SHORTEST_START},64}}")
+_SHORT_START = re.compile(rf"[0-9a-f]{{1,{SHORTEST_START - 1}}}")
 MOST_DECISIONS = 1000
 """How many of a job's decisions are looked through for one that stood at a time."""
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=MOST_DECISIONS, help="at most this many")]
@@ -206,7 +207,8 @@ def _no_job_either(text: str) -> Iterator[None]:
             raise
         if _SHORT_START.fullmatch(text):
             what = (
-                f"there is no job {text}, and as the beginning of a decision's id it is too short: at least 4 letters"
+                f"there is no job {text}, and as the beginning of a decision's id it is too short: "
+                f"at least {SHORTEST_START} letters"
             )
             fix = "write more of the id; `entrepot decisions` lists ids"
         else:

@@ -11,13 +11,13 @@ from dispatcher.cli.errors import CliError, ExitCode
 from dispatcher.cli.options import JobRef
 from dispatcher.core.decision import Decision, Outcome
 from dispatcher.core.errors import EntrepotError, Fatal
-from dispatcher.core.ids import ClusterName, DecisionId
+from dispatcher.core.ids import SHORTEST_START, ClusterName, DecisionId
 from dispatcher.core.replay import Record
 from dispatcher.store import SqlStore, open_records
 from dispatcher.store import shown as shown_name
 from dispatcher.web import decisions as shown
 from dispatcher.web.models import DecisionList, DecisionView, WhyNotView, WhyView
-from dispatcher.web.recorded import LONGER, SHORTEST, too_short
+from dispatcher.web.recorded import LONGER, too_short
 from dispatcher.web.why import HISTORY, runs_shown, why_from_records
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Records:
             exact = await store.decision(DecisionId(text))
             if exact is not None:
                 return exact
-            if len(text) < SHORTEST:
+            if len(text) < SHORTEST_START:
                 raise CliError(too_short(text), where=self.where, fix=LONGER, code=ExitCode.USAGE)
             found = await store.ids_like(text)
             if len(found) > 1:

@@ -13,3 +13,5 @@ DataSetName = NewType("DataSetName", str)
 DataLabel = NewType("DataLabel", str)
 CountryCode = NewType("CountryCode", str)
 DecisionId = NewType("DecisionId", str)
+SHORTEST_START = 4
+"""Letters of a decision's id that count as its beginning: fewer are rather a slip."""

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dispatcher.core.decision import Decision, Outcome
-from dispatcher.core.ids import DecisionId
+from dispatcher.core.ids import SHORTEST_START, DecisionId
 from dispatcher.core.ports import Store
 from dispatcher.state import FleetState
 from dispatcher.store.codec import wait_fingerprint
 from dispatcher.web.problems import ProblemError
 
-SHORTEST = 4
-"""Letters of an id that count as its beginning: fewer are rather a slip."""
 LONGER = "write more of the id; `entrepot decisions` lists ids"
 _MOST = 5
 
 
 def too_short(text: str) -> str:
-    """What is wrong with a beginning of fewer letters than SHORTEST."""
-    return f"{text!r} is too short for the beginning of an id: at least {SHORTEST} letters of it are needed"
+    """What is wrong with a beginning of fewer letters than SHORTEST_START."""
+    return f"{text!r} is too short for the beginning of an id: at least {SHORTEST_START} letters of it are needed"
 
 
 async def find_decision(state: FleetState, store: Store, text: str) -> Decision:
@@ -33,7 +31,7 @@ async def find_decision(state: FleetState, store: Store, text: str) -> Decision:
     exact = remembered.get(DecisionId(text)) or await store.decision(DecisionId(text))
     if exact is not None:
         return exact
-    if len(text) < SHORTEST:
+    if len(text) < SHORTEST_START:
         raise ProblemError(400, "id-too-short", too_short(text), LONGER)
     found = sorted({*remembered, *await store.ids_like(text, _MOST + 1)})
     if len(found) > 1:
